@@ -16,8 +16,6 @@ from error_text import raises
 from optimizer_tools import CASES, FIRST, ONCE, PAPERS, bits, check, made, map_of, model, start, state_bits, stepping, train
 
 import flamepy as fp
-from flamepy.optimizers.base import Steps
-from flamepy.optimizers.plain import Each
 
 LATER = [case for case in CASES if case not in FIRST]  # test_optimizers.py has the others
 
@@ -54,12 +52,10 @@ every_kind = pytest.mark.parametrize("case", ONCE.values(), ids=ONCE)
 
 
 @every_kind
-@pytest.mark.parametrize("pack", [False, True], ids=["plain", "packed"])
-def test_parameter_by_parameter_has_the_same_bits(case: str, pack: bool, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain way of a step, which knows nothing of packed memory; gradients are missing on some steps."""
+def test_parameter_by_parameter_has_the_same_bits(case: str, plain: None) -> None:
+    """As all of packed memory at once; gradients are missing on some steps."""
     found = []
-    for way in (Steps.way, Each()):
-        monkeypatch.setattr(Steps, "way", way)
+    for pack in (False, True):
         params = model(case, pack=pack)
         optimizer = made(case, params, lr=fp.schedules.warmup(0.05, 4))
         train(params, optimizer, 0, 6)

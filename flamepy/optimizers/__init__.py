@@ -1,9 +1,7 @@
-"""Optimizers. Read sgd.py and adam.py for the arithmetic, base.py for options and the step, plain.py for an update.
-
-spans.py updates packed memory at once; by_name.py uses several optimizers together.
+"""Optimizers. Read sgd.py and adam.py for the arithmetic, base.py for options and the step, spans.py for an update of packed memory at
+once; by_name.py uses several optimizers together.
 """
 
-from . import spans as spans
 from .adafactor import Adafactor as Adafactor
 from .adagrad import Adadelta as Adadelta
 from .adagrad import Adagrad as Adagrad

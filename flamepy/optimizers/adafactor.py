@@ -20,7 +20,7 @@ from .base import Optimizer
 from .given import NUMBERS
 from .groups import check_range
 from .lamb import scale_by_norms
-from .plain import Launch
+from .spans import Launch
 
 
 def signed_gradient(_, g, sign, *__):

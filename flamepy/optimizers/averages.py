@@ -25,6 +25,7 @@ from ..dtypes import FLOATS, computed, is_count, is_number
 from ..errors import DTypeError, StateError, warn
 from ..parameter import Parameter, named
 from ..tensors import Tensor
+from .spans import Piece, spans_of
 
 exchanged: dict[int, str] = {}  # parameters, by id, that are averages now, and whose
 
@@ -34,27 +35,17 @@ def toward_y(a, x, share):
     return select(share < 0.5, a + share * (x - a), x - (x - a) * (1.0 - share))
 
 
-class Region:
-    """Parameters in one piece of memory, `source`, and their average in the same layout."""
+class Region(Piece):
+    """Parameters in one piece of memory, and their average in the same layout."""
 
-    def __init__(self, source: Buffer, params: list[Parameter]):
-        self.source, self.params = source, params
-        self.homes = [p.buffer for p in params]
-        self.starts = [p.buffer.start if source.root is None and p.buffer is not source else 0 for p in params]
-        self.average = source.device.empty(source.size, computed(source.dtype))
-        source.device.stream.copy(self.average, source)
-
-    def fits(self) -> bool:
-        """Whether the parameters are still where they were."""
-        return all([p.buffer is home for p, home in zip(self.params, self.homes, strict=True)])
-
-    def part(self, buffer: Buffer, i: int) -> Buffer:
-        """What `buffer`, laid out like the source, holds for parameter i."""
-        return buffer.device.slot(buffer, self.starts[i] * buffer.dtype.itemsize, self.params[i].size, buffer.dtype)
+    def __init__(self, buffer: Buffer, params: list[Parameter]):
+        super().__init__(buffer, params)
+        self.average = buffer.device.empty(buffer.size, computed(buffer.dtype))
+        buffer.device.stream.copy(self.average, buffer)
 
     def move(self, share: Any) -> None:
         """Take the average towards the parameters by what share() gives, now and in each replay."""
-        device, dtype, x = self.average.device, self.average.dtype, self.source
+        device, dtype, x = self.average.device, self.average.dtype, self.buffer
         if not x.size:
             return
         number = device.empty(1, dtype)
@@ -66,29 +57,25 @@ class Region:
 
     def copied(self) -> Buffer:
         """The parameters' numbers in other memory."""
-        return self.source.device.stream.copied(self.source)
+        return self.buffer.device.stream.copied(self.buffer)
 
     def write(self, numbers: Buffer, by: str) -> None:
         """Overwrite the parameters, wherever they are by now."""
-        if self.fits():
-            self.source.device.stream.copy(self.source, numbers)
-            self.source.wrote(by)
+        if self.stays():
+            self.buffer.device.stream.copy(self.buffer, numbers)
+            self.buffer.wrote(by)
             return
         for i, p in enumerate(self.params):
-            p.device.stream.copy(p.buffer, self.part(numbers, i))
+            p.device.stream.copy(p.buffer, self.place(numbers, i))
             p.buffer.wrote(by)
 
 
 def regions_of(params: list[Parameter]) -> list[Region]:
     """One for each span that holds nothing else, one for each other parameter."""
-    spans: dict[int, list[Parameter]] = {}
-    for p in params:
-        spans.setdefault(id(p.buffer.root or p.buffer), []).append(p)
-    found = []
-    for ps in spans.values():
-        root = ps[0].buffer.root or ps[0].buffer
-        whole = sum([p.size for p in ps]) == root.size
-        found += [Region(root, ps)] if whole else [Region(p.buffer, [p]) for p in ps]
+    found: list[Region] = []
+    for span, ps in spans_of(params):
+        whole = sum([p.size for p in ps]) == span.size
+        found += [Region(span, ps)] if whole else [Region(p.buffer, [p]) for p in ps]
     return found
 
 
@@ -136,7 +123,7 @@ class Averaged:
 
     def arrange(self) -> None:
         """Follow parameters that were packed since."""
-        if all([region.fits() for region in self.regions]):
+        if all([region.stays() for region in self.regions]):
             return
         rows = self.rows()
         for region in self.regions:
@@ -180,7 +167,7 @@ class Averaged:
         found = {}
         for region in self.regions:
             for i, p in enumerate(region.params):
-                found[p.id] = p.over(region.part(region.average, i)).numpy().copy()
+                found[p.id] = region.part(region.average, i).numpy().copy()
         return {name: found[p.id] for name, p in self.params.items()}
 
     def put(self, rows: dict[str, Any]) -> None:
@@ -189,7 +176,7 @@ class Averaged:
         for region in self.regions:
             for i, p in enumerate(region.params):
                 array = np.asarray(rows[names[p.id]], region.average.dtype)
-                Tensor.of(self.name, array, p.device).copied_into(region.part(region.average, i))
+                Tensor.of(self.name, array, p.device).copied_into(region.place(region.average, i))
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data: {"kind": "EMA", "updates": int, "average": {name: array}}."""

@@ -1,7 +1,7 @@
 """Optimizer: parameters in groups of options, what is kept for each of them, and a step.
 
-Read sgd.py and adam.py for what an optimizer says of itself. A step launches its formula for each parameter (plain.py), or for all of
-packed memory at once (spans.py), with the same bits; state.py saves and restores.
+Read sgd.py and adam.py for what an optimizer says of itself. A step launches its formula for each parameter, or for all of packed memory
+at once, with the same bits (spans.py); state.py saves and restores.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from ..core import optimizers as core
 from ..core.changes import before, changed, seen
@@ -19,16 +19,15 @@ from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
 from ..parameter import Parameter
-from . import state
+from . import spans, state
 from .given import Model, as_gradient, check_class, check_numbers, check_unscaled, list_of, name_of, triples
 from .groups import Group, Groups, Rates, check_options, checked_groups, checked_rate
-from .plain import Each, Launch
+from .spans import Launch
 
 
 class Steps(state.Saved):
     """Base of both. `members()` are the optimizers that make the step."""
 
-    way: ClassVar[Each] = Each()  # how a step goes over the parameters; spans.py puts a faster one here
     chain: tuple[Transform, ...] = ()
     model: Model
     params: Any
@@ -69,9 +68,9 @@ class Steps(state.Saved):
             for transform in self.chain:
                 transform(grads, self)
         self.model.look(self, grads)
-        members, way = self.members(), self.way
-        found = [way.found(one, grads) for one in members]
-        if (done := way.usable(grads)) is False:
+        members = self.members()
+        found = [spans.found(one, grads) for one in members]
+        if (done := spans.usable(grads)) is False:
             return False
         if not any(found):
             warn(f"{self.name}: step() had nothing to update: no parameter has a gradient. Pass loss.backward().")
@@ -79,7 +78,7 @@ class Steps(state.Saved):
         place = user_frame()
         for one, mine in zip(members, found, strict=True):
             by = partial(writer, one.name if one is self else f"{self.name}, {one.name}", place)
-            way.take(one, grads, mine, by, done)
+            spans.take(one, grads, mine, by, done)
         return done
 
     def as_map(self, grads: Any) -> GradientMap:
@@ -124,9 +123,9 @@ class Optimizer(Steps, core.Optimizer):
         if options is None:
             raise TypeError(f"{self.name}: no options: its __init__ gives none. Write super().__init__(params, {{'lr': lr, ...}}, groups).")
         given = checked_groups(self.name, groups, options)
-        rows = Groups([Group(self, {"names": [], **options, **changes}) for changes in ({}, *given.values())])
         self.patterns = list(given)
-        self.rates = Rates(self.name, rows, options["lr"], given)
+        rows = [Group(self, {"names": [], **options, **changes}) for changes in ({}, *given.values())]
+        self.rates = Rates(self.name, Groups(rows), given)
         for group in self.groups:
             self.check(group)
             if not is_own(type(self)) and type(self).write is Optimizer.write:
@@ -134,7 +133,6 @@ class Optimizer(Steps, core.Optimizer):
         self.transforms = transforms
         self.params: list[Parameter] = []
         self.names: dict[int, str] = {}
-        self.group_of: dict[int, int] = {}
         self.blocks: list[Any] = []  # what is kept for the parameters
         self.waiting: dict[str, tuple[int, dict[str, Any]]] = {}  # restored rows of parameters that have not come yet, with their group
         self.marks: dict[str, dict[str, str]] = {}  # and by what those without a name are known
@@ -196,13 +194,12 @@ class Optimizer(Steps, core.Optimizer):
             self.params.append(p)
             self.names[p.id] = name
             p.held = True
-            self.group_of[p.id] = number if group is None else group
-            self.groups[self.group_of[p.id]]["names"].append(name)
+            self.groups[number if group is None else group]["names"].append(name)
         if new:
             changed(self)
         if rows := {name: self.waiting.pop(name)[1] for name in new if name in self.waiting}:
-            self.way.arrange(self)
-            state.put_rows(self, rows)
+            spans.arrange(self)
+            spans.put_rows(self, rows)
 
     def frozen(self) -> frozenset[int]:
         if self.still[0] != changed.version:
@@ -228,9 +225,9 @@ class Optimizer(Steps, core.Optimizer):
             raise StateError(f"{self.name}: a parameter is here already: {here[0]}. Change its group: optimizer.groups.")
         new = Group(self, {**self.groups[0], "names": []})
         new.update({key: value for key, value in options.items() if key != "lr_scale"})
-        factor = self.rates.factor("", self.lr, options)
+        new.factor = self.rates.factor("", self.lr, options)
         self.arriving(ps)  # nothing is changed if they cannot be taken
-        self.rates.add(new, factor)
+        self.rates.add(new)
         self.patterns.append("")
         self.adopt(ps, len(self.groups) - 1)
 
@@ -269,7 +266,7 @@ class Optimizer(Steps, core.Optimizer):
         return "\n".join([f"{self.name}({count}{by}: {options(first)})", *rows])
 
     # ---- its state: see state.py -----------------------------------------------------------------------------------------------------
-    rows, contents, checked = state.rows_of, state.contents, state.checked
+    rows, contents, checked = spans.rows_of, state.contents, state.checked
     __getstate__, __setstate__ = state.pickled, state.unpickle
 
 

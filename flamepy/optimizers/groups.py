@@ -41,12 +41,14 @@ class Group(dict):  # type: ignore[type-arg]
     not keep its optimizer alive, whose moments are freed as soon as nobody has it.
 
     `kept`: an optimizer's numbers() for these options, if it keeps one; another list as soon as one of them is another, so that what a
-    thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen.
+    thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen. `factor`: its rate as a share of
+    the optimizer's; None for one that stays as it is, because the optimizer's was 0 beside it.
     """
 
     def __init__(self, optimizer: Any, options: dict[str, Any]):
         super().__init__(fixed(options))
         self.kept: list[Callable[[int], tuple[float, ...]]] = []
+        self.factor: float | None = 1.0
         self.owner = weakref.ref(optimizer)
 
     @property
@@ -89,7 +91,8 @@ class Group(dict):  # type: ignore[type-arg]
     def __missing__(self, key: str) -> Any:
         if key != "params":
             raise KeyError(f"{self.optimizer.name}: no such option in a group: '{key}'. Known: {', '.join(self)}.")
-        return [p for p in self.optimizer.params if self.optimizer.groups[self.optimizer.group_of[p.id]] is self]
+        mine, optimizer = set(self["names"]), self.optimizer
+        return [p for p in optimizer.params if optimizer.names[p.id] in mine]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
@@ -103,26 +106,26 @@ def fixed(options: dict[str, Any]) -> dict[str, Any]:
 class Rates:
     """The groups, each with its rate, and how many steps are finished, which is what a schedule makes the rate of.
 
-    `factors`: of the groups after the first; None for a rate that stays as it is, because the optimizer's was 0 beside it. A step asks
-    the schedule before it launches anything. In a captured step begin() is an action of the host, so that each replay asks too.
+    A step asks the schedule before it launches anything. In a captured step begin() is an action of the host, so that each replay asks too.
     """
 
-    def __init__(self, name: str, groups: Groups, lr: Any, changes: dict[str, dict[str, Any]]):
+    def __init__(self, name: str, groups: Groups, changes: dict[str, dict[str, Any]]):
+        """`changes`: what is given for the groups after the first, by pattern."""
         self.name, self.groups, self.finished = name, groups, 0
+        lr: Any = groups[0]["lr"]
         self.schedule: Callable[[int], float] | None = lr if callable(lr) else None
-        base = checked_rate(name, lr, 0) if callable(lr) else lr
-        self.factors = [self.factor(pattern, base, options) for pattern, options in changes.items()]
-        factors: list[Any] = [1.0, *self.factors]
-        for group, factor in zip(groups, factors, strict=True):
+        base = self.now()
+        for group, (pattern, options) in zip(groups, [("", {}), *changes.items()], strict=True):
+            group.factor = self.factor(pattern, base, options)
             if "lr_scale" in group or callable(group["lr"]):
-                group.put("lr", base * factor)
+                group.put("lr", base * group.factor)
             dict.pop(group, "lr_scale", None)
 
-    def add(self, group: Group, factor: float | None) -> None:
-        """There is one more group, whose rate is that times the optimizer's."""
-        self.groups, self.factors = Groups([*self.groups, group]), [*self.factors, factor]
-        if factor is not None:
-            group.put("lr", self.now() * factor)
+    def add(self, group: Group) -> None:
+        """There is one more group."""
+        self.groups = Groups([*self.groups, group])
+        if group.factor is not None:
+            group.put("lr", self.now() * group.factor)
 
     def factor(self, pattern: str, base: float, changes: dict[str, Any]) -> float | None:
         """A group's rate divided by the optimizer's."""
@@ -142,11 +145,10 @@ class Rates:
     def of_groups(self, base: float) -> list[float]:
         """Each group's rate where the optimizer's is `base`. One that somebody set on a group counts as its ratio from then on."""
         first, *rest = self.groups
-        for i, (group, factor) in enumerate(zip(rest, self.factors, strict=True)):
-            if factor is not None and group["lr"] != first["lr"] * factor:
-                self.factors[i] = group["lr"] / first["lr"] if first["lr"] else None
-        rates = [group["lr"] if factor is None else base * factor for group, factor in zip(rest, self.factors, strict=True)]
-        return [base, *rates]
+        for group in rest:
+            if group.factor is not None and group["lr"] != first["lr"] * group.factor:
+                group.factor = group["lr"] / first["lr"] if first["lr"] else None
+        return [base, *[group["lr"] if group.factor is None else base * group.factor for group in rest]]
 
     def put(self, base: float) -> None:
         for group, lr in zip(self.groups, self.of_groups(base), strict=True):
@@ -175,14 +177,15 @@ class Rates:
     def saved(self) -> Any:
         if self.schedule is None:  # then begin() only counts
             return self.finished
-        return self.finished, self.schedule, list(self.factors), [group["lr"] for group in self.groups]
+        return self.finished, self.schedule, [(group.factor, group["lr"]) for group in self.groups]
 
     def restore(self, state: Any) -> None:
         if isinstance(state, int):
             self.finished = state
         else:
-            self.finished, self.schedule, self.factors, rates = state
-            for group, lr in zip(self.groups, rates, strict=True):
+            self.finished, self.schedule, rates = state
+            for group, (factor, lr) in zip(self.groups, rates, strict=True):
+                group.factor = factor
                 group.put("lr", lr)
 
 

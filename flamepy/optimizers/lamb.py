@@ -12,8 +12,8 @@ from ..core.words import select, sqrt
 from ..dtypes import float64
 from ..engine.marks import no_factor
 from ..gradients.norm import square_size
-from .plain import Launch
 from .radam import Moments
+from .spans import Launch
 
 
 def direction_update(d, m, v, p, g, l2, rise1, rise2, one, root, eps, sign, *_):

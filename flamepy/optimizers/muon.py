@@ -16,7 +16,7 @@ from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
 from .groups import check_range
-from .plain import Launch
+from .spans import Launch
 
 LENGTHS = {  # by what the rate of a matrix of (rows, cols) is multiplied
     None: lambda rows, cols: math.sqrt(max(1.0, rows / cols)),

@@ -8,10 +8,13 @@ smaller than the last bit add up. What others write into such a parameter in bet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .. import ops
 from ..backend.base import Buffer
@@ -19,44 +22,29 @@ from ..backend.formula.clip import USE
 from ..core.changes import before, changed, seen
 from ..creation import zeros
 from ..dtypes import HALF, computed, float32
-from ..engine.marks import no_factor
+from ..engine.marks import Segments, no_factor
 from ..gradient import GradientMap
 from ..parameter import Parameter
 from ..tensors import Tensor
-from .base import Optimizer, Steps
-from .given import NUMBERS
-from .plain import Each, Launch
+from .given import NUMBERS, as_gradient
 
 NO_MORE = (0.0,) * NUMBERS
 
 
-class Block:
-    """Parameters in one piece of memory, and their state: `steps` counts each one's updates, `state` holds the moments laid out like the
-    memory, `kept` all moments of each parameter by name."""
+class Piece:
+    """Parameters in one piece of memory, and what goes for other memory that is laid out like it."""
 
-    def __init__(self, params: list[Parameter], optimizer: Optimizer, slots: tuple[str, ...]):
-        first = params[0]
-        self.params, self.groups, self.steps = params, [optimizer.group_of[p.id] for p in params], [0] * len(params)
-        self.buffer = self.master = first.buffer.root or first.buffer
-        self.homes = [p.buffer for p in params]
-        self.segments = tuple([(p.buffer.start, p.size) for p in params])
-        size, device, self.dtype = self.buffer.size, self.buffer.device, computed(first.dtype)
-        self.whole = sum([p.size for p in params]) == size
-        self.one = no_factor(device)
-        self.numbers: dict[int, Buffer] = {}  # where so many are put before an update
-        self.state = {slot: zeros((size,), dtype=self.dtype, device=device).buffer for slot in slots}
-        if first.dtype in HALF:
-            self.master = device.empty(size, float32)
-            device.stream.copy(self.master, self.buffer)
-        laid = self.state if self.master is self.buffer else {**self.state, "master": self.master}
-        self.kept: list[dict[str, Tensor]] = []
-        for i, p in enumerate(params):
-            apart = {slot: shape for slot, shape in optimizer.shapes_of(p, slots).items() if slot not in slots}
-            alone = {slot: zeros(shape, dtype=self.dtype, device=device) for slot, shape in apart.items()}
-            self.kept.append({**{slot: self.part(buffer, i) for slot, buffer in laid.items()}, **alone})
+    def __init__(self, buffer: Buffer, params: list[Parameter]):
+        self.buffer, self.params, self.homes = buffer, params, [p.buffer for p in params]
+        self.segments: Segments = tuple([(p.buffer.start - buffer.start, p.size) for p in params])
+        self.whole = sum([p.size for p in params]) == buffer.size
+
+    def stays(self) -> bool:
+        """Whether the parameters are still where they were."""
+        return all([p.buffer is home for p, home in zip(self.params, self.homes, strict=True)])
 
     def place(self, buffer: Buffer, i: int) -> Buffer:
-        """What `buffer` (laid out like the parameters) holds for parameter i."""
+        """What `buffer` holds for parameter i."""
         start, size = self.segments[i]
         return buffer.device.slot(buffer, start * buffer.dtype.itemsize, size, buffer.dtype)
 
@@ -64,9 +52,37 @@ class Block:
         """The same, of its shape."""
         return self.params[i].over(self.place(buffer, i))
 
-    def fits(self, slots: tuple[str, ...]) -> bool:
-        """Whether the parameters are still where they were, and these are the moments kept."""
-        return tuple(self.state) == slots and all([p.buffer is home for p, home in zip(self.params, self.homes, strict=True)])
+
+def spans_of(params: Sequence[Parameter]) -> list[tuple[Buffer, list[Parameter]]]:
+    """The memory that these are in, each with those that are there."""
+    found: dict[int, tuple[Buffer, list[Parameter]]] = {}
+    for p in params:
+        root = p.buffer.root or p.buffer
+        found.setdefault(id(root), (root, []))[1].append(p)
+    return list(found.values())
+
+
+class Block(Piece):
+    """A piece and its state: `steps` counts each parameter's updates, `state` holds the moments laid out like the memory, `kept` all
+    moments of each parameter by name."""
+
+    def __init__(self, buffer: Buffer, params: list[Parameter], optimizer: Any, slots: tuple[str, ...]):
+        super().__init__(buffer, params)
+        number = {name: i for i, group in enumerate(optimizer.groups) for name in group["names"]}
+        self.groups, self.steps = [number[optimizer.names[p.id]] for p in params], [0] * len(params)
+        self.master, device, self.dtype = buffer, buffer.device, computed(buffer.dtype)
+        self.one = no_factor(device)
+        self.numbers: dict[int, Buffer] = {}  # where so many are put before an update
+        self.state = {slot: zeros((buffer.size,), dtype=self.dtype, device=device).buffer for slot in slots}
+        if buffer.dtype in HALF:
+            self.master = device.empty(buffer.size, float32)
+            device.stream.copy(self.master, buffer)
+        laid = self.state if self.master is buffer else {**self.state, "master": self.master}
+        self.kept: list[dict[str, Tensor]] = []
+        for i, p in enumerate(params):
+            apart = {slot: shape for slot, shape in optimizer.shapes_of(p, slots).items() if slot not in slots}
+            alone = {slot: zeros(shape, dtype=self.dtype, device=device) for slot, shape in apart.items()}
+            self.kept.append({**{slot: self.part(place, i) for slot, place in laid.items()}, **alone})
 
     def retire(self, by: str) -> None:
         """Say that this memory is not used any more: a recorded step that knows it must not be replayed."""
@@ -97,14 +113,14 @@ class Block:
 
     def gathered(self, found: dict[int, Tensor], chosen: list[int]) -> Buffer:
         """Gradients that lie anywhere, in one buffer."""
-        if len(self.params) == 1 and self.whole and self.buffer is self.params[0].buffer:
+        if self.homes == [self.buffer]:
             return found[self.params[0].id].detach().to(self.dtype).buffer
         span = self.buffer.device.empty(self.buffer.size, self.dtype)
         for i in chosen:
             found[self.params[i].id].detach().copied_into(self.place(span, i))
         return span
 
-    def update(self, optimizer: Optimizer, gradients: Buffer, chosen: Sequence[int], factor: Buffer, mark: Buffer, by: Any) -> None:
+    def update(self, optimizer: Any, gradients: Buffer, chosen: Sequence[int], factor: Buffer, mark: Buffer, by: Any) -> None:
         """Update the `chosen` parameters. What changes from step to step is filled in by the host just before it."""
         self.refresh()
         everything, device = len(chosen) == len(self.params), self.buffer.device
@@ -117,7 +133,7 @@ class Block:
         optimizer.write(Launch(self, chosen, segments, gradients, factor, mark, hyper))
         if self.master is not self.buffer:  # round the master copies into the parameters
             for i in chosen:
-                self.params[i].device.stream.copy(self.homes[i], self.kept[i]["master"].buffer)
+                device.stream.copy(self.homes[i], self.kept[i]["master"].buffer)
         for buffer in [self.buffer] if everything and self.whole else [self.homes[i] for i in chosen]:
             buffer.wrote(by)
 
@@ -130,14 +146,47 @@ class Block:
                 held.copied_into(master.buffer)
 
 
+class Launch(NamedTuple):
+    """What the launches of one update of a block have in common: the `chosen` parameters, their segments of the memory, gradients laid
+    out like it, the clip factor and the mark (formula/clip.py), the numbers of each segment."""
+
+    block: Block
+    chosen: Sequence[int]
+    segments: Segments
+    gradients: Buffer
+    factor: Buffer
+    mark: Buffer
+    hyper: Buffer
+
+    @property
+    def device(self) -> Any:
+        return self.block.buffer.device
+
+    def update(self, formula: Callable, outs: Sequence[Buffer]) -> None:
+        """outs = formula(outs, clipped gradient, numbers) over the segments, unless the gradients are marked."""
+        ins = (self.gradients, self.factor, self.mark, self.hyper)
+        self.block.buffer.device.launch("update", formula, outs, ins, (self.segments,), self.block.dtype)
+
+    def scratch(self) -> Buffer:
+        """Memory laid out like the parameters'."""
+        return self.device.empty(self.block.buffer.size, self.block.dtype)
+
+    def by(self, values: Buffer) -> Launch:
+        """The same with other numbers in the gradients' place, which no clip factor is for."""
+        return self._replace(gradients=values, factor=self.block.one)
+
+
+@dataclass(slots=True)
 class Counting:
     """What the host does before an update of a block: counts the steps of the `chosen` parameters, and gives the numbers of the `first` of
-    each segment."""
+    each segment. Each step makes one anew: for a check of a captured step equal ones are the same."""
 
-    __slots__ = ("block", "chosen", "first", "optimizer")
+    optimizer: Any
+    block: Block
+    chosen: Sequence[int]
+    first: Sequence[int]
 
-    def __init__(self, optimizer: Optimizer, block: Block, chosen: Sequence[int], first: Sequence[int]):
-        self.optimizer, self.block, self.chosen, self.first = optimizer, block, chosen, first
+    __hash__ = object.__hash__
 
     def numbers(self) -> Sequence[float]:
         number, optimizer, steps = self.block.groups, self.optimizer, self.block.steps
@@ -162,15 +211,6 @@ class Counting:
             found += NO_MORE[len(row) :]
         return found
 
-    def __eq__(self, other: object) -> bool:
-        """Each step makes one anew: for a check of a captured step those of the same optimizer, block and parameters are the same."""
-        if not isinstance(other, Counting):
-            return False
-        whose = other.optimizer is self.optimizer and other.block is self.block
-        return whose and list(other.chosen) == list(self.chosen) and list(other.first) == list(self.first)
-
-    __hash__ = object.__hash__
-
     def saved(self) -> list[int]:
         """The counts, for a replay that fails."""
         return self.block.steps
@@ -179,47 +219,57 @@ class Counting:
         self.block.steps = list(steps)
 
 
-class Spans(Each):
-    """How a step goes over an optimizer's parameters: block by block."""
-
-    def homes(self, optimizer: Optimizer, slots: tuple[str, ...]) -> list[Any]:
-        memory: dict[int, list[Parameter]] = {}
-        for p in optimizer.params:
-            memory.setdefault(id(p.buffer.root or p.buffer), []).append(p)
-        return [Block(ps, optimizer, slots) for ps in memory.values()]
-
-    def rearrange(self, optimizer: Optimizer, slots: tuple[str, ...]) -> None:
-        with ExitStack() as stack:  # done once, also where a step is recorded
-            for device in {p.device for p in optimizer.params}:
-                stack.enter_context(device.stream.aside())
-            super().rearrange(optimizer, slots)
-
-    def found(self, optimizer: Optimizer, grads: GradientMap) -> Any:
-        """True where spans hold a gradient for each parameter: then nothing has to be looked at one by one."""
-        self.arrange(optimizer)
-        blocks = optimizer.blocks
-        if blocks and not optimizer.frozen() and all([b.span_of(grads) is not None for b in blocks]):
-            return True
-        return super().found(optimizer, grads)
-
-    def usable(self, grads: GradientMap) -> Any:
-        return True if grads.mark is None else grads.mark.device.stream.flag(grads.mark, USE)
-
-    def take(self, optimizer: Optimizer, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
-        """The launches look at the mark: a recorded step can be skipped as well, and its counts are taken back then."""
-        seen(optimizer, "parameters and moments to update", partial(depends_on, optimizer))
-        before(optimizer.rates.begin)
-        mark, stepped = grads.mark, []
-        for block in optimizer.blocks:
-            gradients, chosen, factor = block.gradients(grads, found)
-            if len(chosen):
-                block.update(optimizer, gradients, chosen, factor, block.one if mark is None else mark, by)
-                stepped.append((block, chosen))
-        if mark is not None and done is not True:
-            mark.device.stream.after(partial(undo, optimizer.rates, stepped), mark)
+# ---- a step: what an optimizer does block by block -------------------------------------------------------------------------------------
+def arrange(optimizer: Any) -> None:
+    """Have a place for what is kept of each parameter; another one, with the same numbers, when it was moved since."""
+    slots, blocks = optimizer.used_slots(optimizer.groups), optimizer.blocks
+    count = sum([len(b.params) for b in blocks])
+    if count == len(optimizer.params) and all([tuple(b.state) == slots and b.stays() for b in blocks]):
+        return
+    with ExitStack() as stack:  # done once, also where a step is recorded
+        for device in {p.device for p in optimizer.params}:
+            stack.enter_context(device.stream.aside())
+        rows = rows_of(optimizer)
+        for block in blocks:
+            block.retire(f"a change of {optimizer.name}'s parameters or state")
+        optimizer.blocks = [Block(*span, optimizer, slots) for span in spans_of(optimizer.params)]
+        put_rows(optimizer, rows)
 
 
-def depends_on(optimizer: Optimizer) -> tuple[Any, ...]:
+def found(optimizer: Any, grads: GradientMap) -> Any:
+    """The gradients of its parameters by id; True where spans hold one for each: then nothing has to be looked at one by one."""
+    arrange(optimizer)
+    still, blocks = optimizer.frozen(), optimizer.blocks
+    if blocks and not still and all([b.span_of(grads) is not None for b in blocks]):
+        return True
+    name, stored = optimizer.name, grads.stored()
+    mine = {p.id: as_gradient(name, p, g) for p in optimizer.params if p.id not in still and (g := stored.get(p.id)) is not None}
+    if len(mine) + len(still) < len(optimizer.params):
+        optimizer.model.missed(optimizer, mine, grads)
+    return mine
+
+
+def usable(grads: GradientMap) -> Any:
+    """Whether a step may use the gradients; in a captured step a number that says so."""
+    return True if grads.mark is None else grads.mark.device.stream.flag(grads.mark, USE)
+
+
+def take(optimizer: Any, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
+    """Update the parameters with the gradients found, and count the step. `done`: what usable() said. The launches look at the mark: a
+    recorded step can be skipped as well, and its counts are taken back then."""
+    seen(optimizer, "parameters and moments to update", partial(depends_on, optimizer))
+    before(optimizer.rates.begin)
+    mark, stepped = grads.mark, []
+    for block in optimizer.blocks:
+        gradients, chosen, factor = block.gradients(grads, found)
+        if len(chosen):
+            block.update(optimizer, gradients, chosen, factor, block.one if mark is None else mark, by)
+            stepped.append((block, chosen))
+    if mark is not None and done is not True:
+        mark.device.stream.after(partial(undo, optimizer.rates, stepped), mark)
+
+
+def depends_on(optimizer: Any) -> tuple[Any, ...]:
     """For a recorded step: which parameters move, and what is kept for them."""
     return len(optimizer.params), optimizer.frozen(), optimizer.used_slots(optimizer.groups)
 
@@ -233,4 +283,26 @@ def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -
                 block.steps[i] -= 1
 
 
-Steps.way = Spans()
+# ---- what is kept, by name -------------------------------------------------------------------------------------------------------------
+def rows_of(optimizer: Any) -> dict[str, dict[str, Any]]:
+    """The state of every parameter that was updated."""
+    found: dict[str, dict[str, Any]] = {}
+    for block in optimizer.blocks:
+        block.refresh()
+        for p, step, kept in zip(block.params, block.steps, block.kept, strict=True):
+            if step:
+                found[optimizer.names[p.id]] = {"step": step, **{slot: t.numpy().copy() for slot, t in kept.items()}}
+    return found
+
+
+def put_rows(optimizer: Any, rows: dict[str, dict[str, Any]], anew: bool = False) -> None:
+    """Write moments and step counts into the blocks. `anew`: what has no row begins as if it had never been updated."""
+    for block in optimizer.blocks:
+        for i, p in enumerate(block.params):
+            row = rows.get(optimizer.names[p.id], {})
+            block.steps[i] = int(row.get("step", 0 if anew else block.steps[i]))
+            for slot, place in block.kept[i].items():
+                if slot in row or anew:
+                    begin = p.numpy() if slot == "master" else np.zeros(place.shape, place.dtype)
+                    array = np.asarray(row.get(slot, begin), place.dtype)
+                    Tensor.of(optimizer.name, array, place.device).copied_into(place.buffer)

@@ -22,9 +22,9 @@ from ..core.changes import changed
 from ..core.errors import StateError
 from ..ids import origin
 from ..parameter import Parameter
-from ..tensors import Tensor
 from .given import name_of
-from .groups import Group, Groups, checked_rate
+from .groups import Group, Groups, checked_rate, fixed
+from .spans import arrange, put_rows, rows_of
 
 Row = dict[str, Any]
 Acts = list[Callable[[], None]]
@@ -77,17 +77,6 @@ def contents(optimizer: Any) -> dict[str, Any]:
     return found | ({"unnamed": unnamed} if unnamed else {})
 
 
-def rows_of(optimizer: Any) -> dict[str, Row]:
-    """The state of every parameter that was updated, by name."""
-    found: dict[str, Row] = {}
-    for block in optimizer.blocks:
-        block.refresh()
-        for p, step, kept in zip(block.params, block.steps, block.kept, strict=True):
-            if step:
-                found[optimizer.names[p.id]] = {"step": step, **{slot: t.numpy().copy() for slot, t in kept.items()}}
-    return found
-
-
 def mark_of(p: Parameter) -> dict[str, str]:
     """What a parameter without a name is known by."""
     return {"id": "{}:{}".format(*origin(p.id)), "numbers": blake2b(p.numpy().tobytes(), digest_size=8).hexdigest()}
@@ -136,17 +125,19 @@ def checked(optimizer: Any, state: dict[str, Any]) -> Acts:
 
     def put() -> None:
         optimizer.waiting, optimizer.marks = {n: place for n, place in places.items() if n not in here}, marks
-        rates.groups, rates.finished = Groups(restored), finished
+        for group, options in zip(rates.groups, restored, strict=True):
+            dict.update(group, options)
+        rates.finished = finished
         rates.put(lr)
-        optimizer.way.arrange(optimizer)
+        arrange(optimizer)
         put_rows(optimizer, rows, anew=True)  # into the memory that is there: recorded steps know it
         changed(optimizer)
 
     return [put]
 
 
-def checked_groups(optimizer: Any, groups: Any, rows: Any) -> list[Group]:
-    """Groups with the options of a saved state, which must hold these parameters in the same groups."""
+def checked_groups(optimizer: Any, groups: Any, rows: Any) -> list[dict[str, Any]]:
+    """The options of a saved state for each group; it must hold these parameters in the same groups."""
     name, mine, open = optimizer.name, list(optimizer.names.values()), optimizer.open
     named = isinstance(groups, list | tuple) and all([isinstance(g, dict) and isinstance(g.get("names"), list | tuple) for g in groups])
     fit = isinstance(rows, dict) and all([isinstance(row, dict) for row in rows.values()])
@@ -166,21 +157,8 @@ def checked_groups(optimizer: Any, groups: Any, rows: Any) -> list[Group]:
             raise StateError(f"{name}: options differ: {sorted(set(new) ^ set(old))}. Restore the same kind of optimizer.")
         options = {key: value if key == "names" else new[key] for key, value in old.items()}
         optimizer.check(options)
-        restored.append(Group(optimizer, options))
+        restored.append(fixed(options))
     return restored
-
-
-def put_rows(optimizer: Any, rows: dict[str, Row], anew: bool = False) -> None:
-    """Write moments and step counts by name into the blocks. `anew`: what has no row begins as if it had never been updated."""
-    for block in optimizer.blocks:
-        for i, p in enumerate(block.params):
-            row = rows.get(optimizer.names[p.id], {})
-            block.steps[i] = int(row.get("step", 0 if anew else block.steps[i]))
-            for slot, place in block.kept[i].items():
-                if slot in row or anew:
-                    begin = p.numpy() if slot == "master" else np.zeros(place.shape, place.dtype)
-                    array = np.asarray(row.get(slot, begin), place.dtype)
-                    Tensor.of(optimizer.name, array, place.device).copied_into(place.buffer)
 
 
 # ---- which row is whose ----------------------------------------------------------------------------------------------------------------
@@ -232,19 +210,21 @@ def differ(row: Row, other: Row) -> bool:
 # ---- pickles and copies: by parameter, since ids and places in memory differ elsewhere ------------------------------------------------
 def pickled(optimizer: Any) -> dict[str, Any]:
     """For __getstate__()."""
-    mine = {key: value for key, value in vars(optimizer).items() if key not in ("blocks", "names", "group_of", "still")}
-    places = [(optimizer.names[p.id], optimizer.group_of[p.id]) for p in optimizer.params]
+    mine = {key: value for key, value in vars(optimizer).items() if key not in ("blocks", "names", "still")}
     rates = copy.copy(optimizer.rates)
-    rates.groups, rates.factors = [{**g, "names": list(g["names"])} for g in rates.groups], list(rates.factors)
-    return {**mine, "params": list(optimizer.params), "rates": rates, "places": places, "rows": rows_of(optimizer)}
+    rates.groups = [({**group, "names": list(group["names"])}, group.factor) for group in rates.groups]
+    params, names = list(optimizer.params), list(optimizer.names.values())
+    return {**mine, "params": params, "rates": rates, "places": names, "rows": rows_of(optimizer)}
 
 
 def unpickle(optimizer: Any, found: dict[str, Any]) -> None:
     """For __setstate__()."""
-    places, rows = found.pop("places"), found.pop("rows")
-    vars(optimizer).update(found, blocks=[], still=(-1, frozenset()))
-    optimizer.rates.groups = Groups([Group(optimizer, options) for options in optimizer.rates.groups])
-    optimizer.names = {p.id: name for p, (name, _) in zip(optimizer.params, places, strict=True)}
-    optimizer.group_of = {p.id: group for p, (_, group) in zip(optimizer.params, places, strict=True)}
-    optimizer.way.arrange(optimizer)
+    names, rows = found.pop("places"), found.pop("rows")
+    ids = [p.id for p in found["params"]]
+    vars(optimizer).update(found, blocks=[], still=(-1, frozenset()), names=dict(zip(ids, names, strict=True)))
+    rates = optimizer.rates
+    groups, rates.groups = rates.groups, Groups([Group(optimizer, options) for options, _ in rates.groups])
+    for group, (_, factor) in zip(rates.groups, groups, strict=True):
+        group.factor = factor
+    arrange(optimizer)
     put_rows(optimizer, rows)
