@@ -1,5 +1,5 @@
-"""Optimizers. Read sgd.py and adam.py for the arithmetic, base.py for options and the step, spans.py for an update of packed memory at
-once; by_name.py uses several optimizers together.
+"""Optimizers. Read sgd.py and adam.py for the arithmetic, base.py for options and the step, ../engine/spans.py for an update of packed
+memory at once; by_name.py uses several optimizers together.
 """
 
 from .adafactor import Adafactor as Adafactor

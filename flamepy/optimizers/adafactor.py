@@ -14,13 +14,12 @@ from typing import Any
 from ..autograd import no_grad
 from ..core.words import EPS, maximum, select, sqrt
 from ..engine.marks import Segments, no_factor
+from ..engine.spans import NUMBERS, Launch
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
-from .given import NUMBERS
 from .groups import check_range
 from .lamb import scale_by_norms
-from .spans import Launch
 
 
 def signed_gradient(_, g, sign, *__):

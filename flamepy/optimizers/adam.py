@@ -7,7 +7,7 @@ added outside the square root, after the bias correction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..core import optimizers as core
@@ -58,8 +58,7 @@ class Adam(core.Adam, Optimizer):
         self.order = order
         decay = self.default_decay if weight_decay is None else weight_decay
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": decay, "amsgrad": amsgrad, "maximize": maximize}
-        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": self.default_decay}
-        options = options_of(self.name, lr, params, options, defaults)
+        options = options_of(self.name, lr, params, options, asdict(AdamConfig(weight_decay=self.default_decay)))
         Optimizer.__init__(self, params, options, groups, transforms)
 
     def used_slots(self, groups: Sequence[Any]) -> tuple[str, ...]:

@@ -22,10 +22,10 @@ from ..core.changes import before, changed, outside
 from ..core.inputs import merged_dims
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
+from ..engine.spans import Piece, spans_of
 from ..errors import DTypeError, StateError, warn
 from ..parameter import Parameter, named
 from ..tensors import Tensor
-from .spans import Piece, spans_of
 
 exchanged: dict[int, str] = {}  # parameters, by id, that are averages now, and whose
 
@@ -54,10 +54,6 @@ class Region(Piece):
         dims = merged_dims((x.size,), ((x.size,), (x.size,), (1,)))
         device.launch("broadcast", toward_y, (self.average,), (self.average, x, number), (dims,), dtype)
         self.average.wrote("an update of the average")
-
-    def copied(self) -> Buffer:
-        """The parameters' numbers in other memory."""
-        return self.buffer.device.stream.copied(self.buffer)
 
     def write(self, numbers: Buffer, by: str) -> None:
         """Overwrite the parameters, wherever they are by now."""
@@ -142,7 +138,7 @@ class Averaged:
             advice = "What took its place is not averaged: make the average afterwards"
             warn(f"{self.name}: a parameter was replaced in its model: {gone[0]}. {advice}.")
         self.arrange()
-        kept = [(region, region.copied()) for region in self.regions]
+        kept = [(region, region.buffer.device.stream.copied(region.buffer)) for region in self.regions]
         for region in self.regions:
             region.write(region.average, f"{self.name}.applied()")
         versions = [(p, p.buffer, p.buffer.version) for p in self.params.values()]
@@ -164,10 +160,8 @@ class Averaged:
     # ---- state --------------------------------------------------------------------------------------------------------------------
     def rows(self) -> dict[str, np.ndarray]:
         """Copies of the averages by name."""
-        found = {}
-        for region in self.regions:
-            for i, p in enumerate(region.params):
-                found[p.id] = region.part(region.average, i).numpy().copy()
+        places = [(p, region.part(region.average, i)) for region in self.regions for i, p in enumerate(region.params)]
+        found = {p.id: part.numpy().copy() for p, part in places}
         return {name: found[p.id] for name, p in self.params.items()}
 
     def put(self, rows: dict[str, Any]) -> None:

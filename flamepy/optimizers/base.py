@@ -1,28 +1,30 @@
 """Optimizer: parameters in groups of options, what is kept for each of them, and a step.
 
 Read sgd.py and adam.py for what an optimizer says of itself. A step launches its formula for each parameter, or for all of packed memory
-at once, with the same bits (spans.py); state.py saves and restores.
+at once, with the same bits (engine/spans.py); state.py saves and restores.
 """
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from ..backend.formula.clip import USE
 from ..core import optimizers as core
 from ..core.changes import before, changed, seen
 from ..core.op import is_own
 from ..core.tape import file_line, user_frame
+from ..engine.spans import Block, Launch, spans_of, undo
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
 from ..parameter import Parameter
-from . import spans, state
+from . import state
 from .given import Model, as_gradient, check_class, check_numbers, check_unscaled, list_of, name_of, triples
 from .groups import Group, Groups, Rates, check_options, checked_groups, checked_rate
-from .spans import Launch
 
 
 class Steps(state.Saved):
@@ -69,8 +71,9 @@ class Steps(state.Saved):
                 transform(grads, self)
         self.model.look(self, grads)
         members = self.members()
-        found = [spans.found(one, grads) for one in members]
-        if (done := spans.usable(grads)) is False:
+        found = [one._gradients(grads) for one in members]
+        done = True if grads.mark is None else grads.mark.device.stream.flag(grads.mark, USE)
+        if done is False:
             return False
         if not any(found):
             warn(f"{self.name}: step() had nothing to update: no parameter has a gradient. Pass loss.backward().")
@@ -78,7 +81,7 @@ class Steps(state.Saved):
         place = user_frame()
         for one, mine in zip(members, found, strict=True):
             by = partial(writer, one.name if one is self else f"{self.name}, {one.name}", place)
-            spans.take(one, grads, mine, by, done)
+            one._take(grads, mine, by, done)
         return done
 
     def as_map(self, grads: Any) -> GradientMap:
@@ -198,13 +201,56 @@ class Optimizer(Steps, core.Optimizer):
         if new:
             changed(self)
         if rows := {name: self.waiting.pop(name)[1] for name in new if name in self.waiting}:
-            spans.arrange(self)
-            spans.put_rows(self, rows)
+            self._arrange()
+            state.put_rows(self, rows)
 
     def frozen(self) -> frozenset[int]:
         if self.still[0] != changed.version:
             self.still = changed.version, frozenset([p.id for p in self.params if not p.requires_grad])
         return self.still[1]
+
+    # ---- the step, block by block --------------------------------------------------------------------------------------------------
+    def _arrange(self) -> None:
+        """Have a place for what is kept of each parameter; another one, with the same numbers, when it was moved since."""
+        slots, blocks = self.used_slots(self.groups), self.blocks
+        count = sum([len(b.params) for b in blocks])
+        if count == len(self.params) and all([tuple(b.state) == slots and b.stays() for b in blocks]):
+            return
+        with ExitStack() as stack:  # done once, also where a step is recorded
+            for device in {p.device for p in self.params}:
+                stack.enter_context(device.stream.aside())
+            rows = self.rows()
+            for block in blocks:
+                block.retire(f"a change of {self.name}'s parameters or state")
+            self.blocks = [Block(*span, self, slots) for span in spans_of(self.params)]
+            state.put_rows(self, rows)
+
+    def _gradients(self, grads: GradientMap) -> Any:
+        """Its parameters' by id; True where spans hold one for each: then nothing has to be looked at one by one."""
+        self._arrange()
+        still, blocks = self.frozen(), self.blocks
+        if blocks and not still and all([b.span_of(grads) is not None for b in blocks]):
+            return True
+        stored = grads.stored()
+        rows = [(p, g) for p in self.params if p.id not in still and (g := stored.get(p.id)) is not None]
+        found = {p.id: as_gradient(self.name, p, g) for p, g in rows}
+        if len(found) + len(still) < len(self.params):
+            self.model.missed(self, found, grads)
+        return found
+
+    def _take(self, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
+        """Update the parameters with the gradients found, and count the step. The launches look at the mark: a recorded step can be
+        skipped as well, `done` says whether, and its counts are taken back then."""
+        seen(self, "parameters and moments to update", self._depends_on)
+        before(self.rates.begin)
+        mark = grads.mark
+        stepped = [(block, block.update(self, grads, found, mark, by)) for block in self.blocks]
+        if mark is not None and done is not True:
+            mark.device.stream.after(partial(undo, self.rates, stepped), mark)
+
+    def _depends_on(self) -> tuple[Any, ...]:
+        """For a recorded step: which parameters move, and what is kept for them."""
+        return len(self.params), self.frozen(), self.used_slots(self.groups)
 
     # ---- its options -----------------------------------------------------------------------------------------------------------------
     @property
@@ -266,7 +312,7 @@ class Optimizer(Steps, core.Optimizer):
         return "\n".join([f"{self.name}({count}{by}: {options(first)})", *rows])
 
     # ---- its state: see state.py -----------------------------------------------------------------------------------------------------
-    rows, contents, checked = spans.rows_of, state.contents, state.checked
+    rows, contents, checked = state.rows_of, state.contents, state.checked
     __getstate__, __setstate__ = state.pickled, state.unpickle
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import DTypeError, StateError
 from ..parameter import Parameter
@@ -123,11 +123,8 @@ class ByName(Steps):
 
     def shares_of(self, known: list[float | None]) -> list[float | None]:
         """Each part's rate as a share of the first one's; None where that is 0: then it stays as it is."""
-        base, rates = self.lr, [part.lr for part in self.members()]
-        return [
-            share if share is not None and lr == base * share else lr / base if base else None
-            for lr, share in zip(rates, known, strict=True)
-        ]
+        base, rates = self.lr, [(part.lr, share) for part, share in zip(self.members(), known, strict=True)]
+        return [share if share is not None and lr == base * share else lr / base if base else None for lr, share in rates]
 
     @property
     def rates(self) -> JointRates:
@@ -148,11 +145,10 @@ class ByName(Steps):
         return [act for pattern, part in self.parts.items() for act in part.prepared(found["parts"][pattern])]
 
 
-class JointRates:
+class JointRates(NamedTuple):
     """The rates of all parts, as one: each part counts every step."""
 
-    def __init__(self, optimizer: ByName):
-        self.optimizer = optimizer
+    optimizer: ByName
 
     @property
     def finished(self) -> int:

@@ -16,12 +16,12 @@ from ..core.formula import ON_ARRAYS, typed
 from ..core.gradients import check_device
 from ..definitions import FLOAT64, compilable, tried
 from ..dtypes import is_number
+from ..engine.spans import NUMBERS
 from ..errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..gradient import GradientMap
 from ..parameter import Parameter, ParameterDict
 from ..tensors import Tensor
 
-NUMBERS = 12  # what the formula of an update gets for each segment, at most
 MOST_SLOTS = 3  # that a launch takes beside the parameters
 FORMS = "Pass a model, a ParameterDict or a list of Parameters"
 

@@ -11,9 +11,9 @@ from ..backend.formula.clip import NORMS
 from ..core.words import select, sqrt
 from ..dtypes import float64
 from ..engine.marks import no_factor
+from ..engine.spans import Launch
 from ..gradients.norm import square_size
 from .radam import Moments
-from .spans import Launch
 
 
 def direction_update(d, m, v, p, g, l2, rise1, rise2, one, root, eps, sign, *_):

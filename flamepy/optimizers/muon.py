@@ -12,11 +12,11 @@ from typing import Any
 from ..autograd import no_grad
 from ..core.changes import seen
 from ..core.errors import ShapeError
+from ..engine.spans import Launch
 from ..parameter import Parameter
 from ..tensors import Tensor
 from .base import Optimizer
 from .groups import check_range
-from .spans import Launch
 
 LENGTHS = {  # by what the rate of a matrix of (rows, cols) is multiplied
     None: lambda rows, cols: math.sqrt(max(1.0, rows / cols)),

@@ -22,9 +22,9 @@ from ..core.changes import changed
 from ..core.errors import StateError
 from ..ids import origin
 from ..parameter import Parameter
+from ..tensors import Tensor
 from .given import name_of
 from .groups import Group, Groups, checked_rate, fixed
-from .spans import arrange, put_rows, rows_of
 
 Row = dict[str, Any]
 Acts = list[Callable[[], None]]
@@ -56,10 +56,27 @@ class Saved:
         for act in self.prepared(found):
             act()
 
-    def prepared(self, found: dict[str, Any]) -> Acts:
+    def prepared(self, found: Any) -> Acts:
         """Check a state without changing anything; what is returned restores it."""
-        check_kind(self.name, self.order, found, self.contained)
-        return [*self.checked(found), *checked_transforms(self.name, self.chain, found)]
+        if not isinstance(found, dict) or not (set(self.contained) <= set(found) or found.get("class", self.name) != self.name):
+            what = "one of PyTorch's" if isinstance(found, dict) and "param_groups" in found else type(found).__name__
+            raise StateError(f"{self.name}: not the state of an optimizer: {what}. Pass what state_dict() of a flamepy optimizer returned.")
+        saved, mine = (found.get("class", self.name), found.get("order", self.order)), (self.name, self.order)
+        if saved != mine:
+            one, other = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]
+            raise StateError(f"{self.name}: the state of another optimizer: state of {one}, this is {other}. Make one of the same class.")
+        return [*self.checked(found), *self.checked_transforms(found.get("transforms", []))]
+
+    def checked_transforms(self, saved: Any) -> Acts:
+        """Check the state of the chain; what is returned restores it."""
+        classes, mine = saved, [t.name for t in self.chain]
+        if isinstance(saved, list):
+            classes = [row.get("class") if isinstance(row, dict) else type(row).__name__ for row in saved]
+        if classes != mine:
+            raise StateError(f"{self.name}: the state of other transforms: state {classes}, here {mine}. Use the same chain.")
+        for t, row in zip(self.chain, saved, strict=True):
+            t.check_state(row)
+        return [partial(t.load_state_dict, row) for t, row in zip(self.chain, saved, strict=True)]
 
     get_state = state_dict
     restore_state = load_state_dict
@@ -77,34 +94,23 @@ def contents(optimizer: Any) -> dict[str, Any]:
     return found | ({"unnamed": unnamed} if unnamed else {})
 
 
+def rows_of(optimizer: Any) -> dict[str, Row]:
+    """The state of every parameter that was updated."""
+    found: dict[str, Row] = {}
+    for block in optimizer.blocks:
+        block.refresh()
+        for p, step, kept in zip(block.params, block.steps, block.kept, strict=True):
+            if step:
+                found[optimizer.names[p.id]] = {"step": step, **{slot: t.numpy().copy() for slot, t in kept.items()}}
+    return found
+
+
 def mark_of(p: Parameter) -> dict[str, str]:
     """What a parameter without a name is known by."""
     return {"id": "{}:{}".format(*origin(p.id)), "numbers": blake2b(p.numpy().tobytes(), digest_size=8).hexdigest()}
 
 
 # ---- in: everything is checked (StateError) before anything is changed ------------------------------------------------------------------
-def check_kind(name: str, order: str, state: Any, keys: tuple[str, ...]) -> None:
-    """Raise StateError unless this is the state of an optimizer of that class and order."""
-    if not isinstance(state, dict) or not (set(keys) <= set(state) or state.get("class", name) != name):
-        what = "one of PyTorch's" if isinstance(state, dict) and "param_groups" in state else type(state).__name__
-        raise StateError(f"{name}: not the state of an optimizer: {what}. Pass what state_dict() of a flamepy optimizer returned.")
-    saved, mine = (state.get("class", name), state.get("order", order)), (name, order)
-    if saved != mine:
-        shown = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]
-        raise StateError(f"{name}: the state of another optimizer: state of {shown[0]}, this is {shown[1]}. Make one of the same class.")
-
-
-def checked_transforms(name: str, mine: Sequence[Any], state: dict[str, Any]) -> Acts:
-    """Check the state of a chain; what is returned restores it."""
-    saved = state.get("transforms", [])
-    classes = [row.get("class") if isinstance(row, dict) else type(row).__name__ for row in saved] if isinstance(saved, list) else saved
-    if classes != [t.name for t in mine]:
-        raise StateError(f"{name}: the state of other transforms: state {classes}, here {[t.name for t in mine]}. Use the same chain.")
-    for t, row in zip(mine, saved, strict=True):
-        t.check_state(row)
-    return [partial(t.load_state_dict, row) for t, row in zip(mine, saved, strict=True)]
-
-
 def checked(optimizer: Any, state: dict[str, Any]) -> Acts:
     """Check the contents of a state; what is returned restores it."""
     name, rates, groups, rows, marks = optimizer.name, optimizer.rates, state["groups"], state["state"], state.get("unnamed", {})
@@ -129,7 +135,7 @@ def checked(optimizer: Any, state: dict[str, Any]) -> Acts:
             dict.update(group, options)
         rates.finished = finished
         rates.put(lr)
-        arrange(optimizer)
+        optimizer._arrange()
         put_rows(optimizer, rows, anew=True)  # into the memory that is there: recorded steps know it
         changed(optimizer)
 
@@ -159,6 +165,19 @@ def checked_groups(optimizer: Any, groups: Any, rows: Any) -> list[dict[str, Any
         optimizer.check(options)
         restored.append(fixed(options))
     return restored
+
+
+def put_rows(optimizer: Any, rows: dict[str, Row], anew: bool = False) -> None:
+    """Write moments and step counts into the blocks. `anew`: what has no row begins as if it had never been updated."""
+    for block in optimizer.blocks:
+        for i, p in enumerate(block.params):
+            row = rows.get(optimizer.names[p.id], {})
+            block.steps[i] = int(row.get("step", 0 if anew else block.steps[i]))
+            for slot, place in block.kept[i].items():
+                if slot in row or anew:
+                    begin = p.numpy() if slot == "master" else np.zeros(place.shape, place.dtype)
+                    array = np.asarray(row.get(slot, begin), place.dtype)
+                    Tensor.of(optimizer.name, array, place.device).copied_into(place.buffer)
 
 
 # ---- which row is whose ----------------------------------------------------------------------------------------------------------------
@@ -226,5 +245,5 @@ def unpickle(optimizer: Any, found: dict[str, Any]) -> None:
     groups, rates.groups = rates.groups, Groups([Group(optimizer, options) for options, _ in rates.groups])
     for group, (_, factor) in zip(rates.groups, groups, strict=True):
         group.factor = factor
-    arrange(optimizer)
+    optimizer._arrange()
     put_rows(optimizer, rows)

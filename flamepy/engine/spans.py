@@ -9,25 +9,21 @@ smaller than the last bit add up. What others write into such a parameter in bet
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from .. import ops
 from ..backend.base import Buffer
 from ..backend.formula.clip import USE
-from ..core.changes import before, changed, seen
-from ..creation import zeros
+from ..core.changes import changed, seen
+from ..core.creation import zeros
+from ..core.ops.pointwise import where
+from ..core.parameter import Parameter
+from ..core.tensor import Tensor
 from ..dtypes import HALF, computed, float32
-from ..engine.marks import Segments, no_factor
-from ..gradient import GradientMap
-from ..parameter import Parameter
-from ..tensors import Tensor
-from .given import NUMBERS, as_gradient
+from .gradient_map import GradientMap
+from .marks import Segments, no_factor
 
+NUMBERS = 12  # what the formula of an update gets for each segment, at most
 NO_MORE = (0.0,) * NUMBERS
 
 
@@ -107,21 +103,19 @@ class Block(Piece):
         if found is True:
             return span, everything, self.one if grads.factor is None else grads.factor
         chosen = [i for i, p in enumerate(self.params) if p.id in found]
-        if chosen and span is None:
-            span = self.gathered(found, chosen)
+        if chosen and span is None and self.homes == [self.buffer]:
+            span = found[self.params[0].id].detach().to(self.dtype).buffer
+        elif chosen and span is None:
+            span = self.buffer.device.empty(self.buffer.size, self.dtype)
+            for i in chosen:
+                found[self.params[i].id].detach().copied_into(self.place(span, i))
         return span, everything if len(chosen) == len(everything) else chosen, self.one
 
-    def gathered(self, found: dict[int, Tensor], chosen: list[int]) -> Buffer:
-        """Gradients that lie anywhere, in one buffer."""
-        if self.homes == [self.buffer]:
-            return found[self.params[0].id].detach().to(self.dtype).buffer
-        span = self.buffer.device.empty(self.buffer.size, self.dtype)
-        for i in chosen:
-            found[self.params[i].id].detach().copied_into(self.place(span, i))
-        return span
-
-    def update(self, optimizer: Any, gradients: Buffer, chosen: Sequence[int], factor: Buffer, mark: Buffer, by: Any) -> None:
-        """Update the `chosen` parameters. What changes from step to step is filled in by the host just before it."""
+    def update(self, optimizer: Any, grads: GradientMap, found: Any, mark: Buffer | None, by: Any) -> Sequence[int]:
+        """Update the parameters whose gradients are found, and say which. What changes from step to step is filled in by the host."""
+        gradients, chosen, factor = self.gradients(grads, found)
+        if not len(chosen):
+            return chosen
         self.refresh()
         everything, device = len(chosen) == len(self.params), self.buffer.device
         alike = not optimizer.apart and everything and self.alike()
@@ -130,19 +124,20 @@ class Block(Piece):
             seen(self, "whether all parameters were updated as often", self.alike)
         hyper = device.stream.kept(self.numbers, NUMBERS * len(segments), self.dtype)
         device.stream.before(Counting(optimizer, self, chosen, [0] if alike else chosen).numbers, hyper)
-        optimizer.write(Launch(self, chosen, segments, gradients, factor, mark, hyper))
+        optimizer.write(Launch(self, chosen, segments, gradients, factor, mark or self.one, hyper))
         if self.master is not self.buffer:  # round the master copies into the parameters
             for i in chosen:
                 device.stream.copy(self.homes[i], self.kept[i]["master"].buffer)
         for buffer in [self.buffer] if everything and self.whole else [self.homes[i] for i in chosen]:
             buffer.wrote(by)
+        return chosen
 
     def refresh(self) -> None:
         """Take over into the master copies what others wrote into 16-bit parameters (set_data, load_state_dict ...)."""
         if self.master is not self.buffer:
             for p, kept in zip(self.params, self.kept, strict=True):
                 master, now = kept["master"], p.detach().to(float32, device=self.buffer.device)
-                held = ops.where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
+                held = where(master.to(p.dtype).to(float32) == now, master, now)  # rounds to what is there: nobody wrote
                 held.copied_into(master.buffer)
 
 
@@ -219,61 +214,6 @@ class Counting:
         self.block.steps = list(steps)
 
 
-# ---- a step: what an optimizer does block by block -------------------------------------------------------------------------------------
-def arrange(optimizer: Any) -> None:
-    """Have a place for what is kept of each parameter; another one, with the same numbers, when it was moved since."""
-    slots, blocks = optimizer.used_slots(optimizer.groups), optimizer.blocks
-    count = sum([len(b.params) for b in blocks])
-    if count == len(optimizer.params) and all([tuple(b.state) == slots and b.stays() for b in blocks]):
-        return
-    with ExitStack() as stack:  # done once, also where a step is recorded
-        for device in {p.device for p in optimizer.params}:
-            stack.enter_context(device.stream.aside())
-        rows = rows_of(optimizer)
-        for block in blocks:
-            block.retire(f"a change of {optimizer.name}'s parameters or state")
-        optimizer.blocks = [Block(*span, optimizer, slots) for span in spans_of(optimizer.params)]
-        put_rows(optimizer, rows)
-
-
-def found(optimizer: Any, grads: GradientMap) -> Any:
-    """The gradients of its parameters by id; True where spans hold one for each: then nothing has to be looked at one by one."""
-    arrange(optimizer)
-    still, blocks = optimizer.frozen(), optimizer.blocks
-    if blocks and not still and all([b.span_of(grads) is not None for b in blocks]):
-        return True
-    name, stored = optimizer.name, grads.stored()
-    mine = {p.id: as_gradient(name, p, g) for p in optimizer.params if p.id not in still and (g := stored.get(p.id)) is not None}
-    if len(mine) + len(still) < len(optimizer.params):
-        optimizer.model.missed(optimizer, mine, grads)
-    return mine
-
-
-def usable(grads: GradientMap) -> Any:
-    """Whether a step may use the gradients; in a captured step a number that says so."""
-    return True if grads.mark is None else grads.mark.device.stream.flag(grads.mark, USE)
-
-
-def take(optimizer: Any, grads: GradientMap, found: Any, by: Any, done: Any) -> None:
-    """Update the parameters with the gradients found, and count the step. `done`: what usable() said. The launches look at the mark: a
-    recorded step can be skipped as well, and its counts are taken back then."""
-    seen(optimizer, "parameters and moments to update", partial(depends_on, optimizer))
-    before(optimizer.rates.begin)
-    mark, stepped = grads.mark, []
-    for block in optimizer.blocks:
-        gradients, chosen, factor = block.gradients(grads, found)
-        if len(chosen):
-            block.update(optimizer, gradients, chosen, factor, block.one if mark is None else mark, by)
-            stepped.append((block, chosen))
-    if mark is not None and done is not True:
-        mark.device.stream.after(partial(undo, optimizer.rates, stepped), mark)
-
-
-def depends_on(optimizer: Any) -> tuple[Any, ...]:
-    """For a recorded step: which parameters move, and what is kept for them."""
-    return len(optimizer.params), optimizer.frozen(), optimizer.used_slots(optimizer.groups)
-
-
 def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -> None:
     """Take back the counts of a recorded step whose gradients were not to be used."""
     if not mark.device.download(mark)[USE]:
@@ -281,28 +221,3 @@ def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -
         for block, chosen in stepped:
             for i in chosen:
                 block.steps[i] -= 1
-
-
-# ---- what is kept, by name -------------------------------------------------------------------------------------------------------------
-def rows_of(optimizer: Any) -> dict[str, dict[str, Any]]:
-    """The state of every parameter that was updated."""
-    found: dict[str, dict[str, Any]] = {}
-    for block in optimizer.blocks:
-        block.refresh()
-        for p, step, kept in zip(block.params, block.steps, block.kept, strict=True):
-            if step:
-                found[optimizer.names[p.id]] = {"step": step, **{slot: t.numpy().copy() for slot, t in kept.items()}}
-    return found
-
-
-def put_rows(optimizer: Any, rows: dict[str, dict[str, Any]], anew: bool = False) -> None:
-    """Write moments and step counts into the blocks. `anew`: what has no row begins as if it had never been updated."""
-    for block in optimizer.blocks:
-        for i, p in enumerate(block.params):
-            row = rows.get(optimizer.names[p.id], {})
-            block.steps[i] = int(row.get("step", 0 if anew else block.steps[i]))
-            for slot, place in block.kept[i].items():
-                if slot in row or anew:
-                    begin = p.numpy() if slot == "master" else np.zeros(place.shape, place.dtype)
-                    array = np.asarray(row.get(slot, begin), place.dtype)
-                    Tensor.of(optimizer.name, array, place.device).copied_into(place.buffer)
