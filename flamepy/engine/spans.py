@@ -62,10 +62,12 @@ class Block(Piece):
     """A piece and its state: `steps` counts each parameter's updates, `state` holds the moments laid out like the memory, `kept` all
     moments of each parameter by name."""
 
-    def __init__(self, buffer: Buffer, params: list[Parameter], optimizer: Any, slots: tuple[str, ...]):
+    def __init__(
+        self, buffer: Buffer, params: list[Parameter], groups: list[int], shapes: list[dict[str, tuple[int, ...]]], slots: tuple[str, ...]
+    ):  # fmt: skip
+        """`groups` and `shapes`: of each parameter, and of its moments by name; those that are not among `slots` are kept alone."""
         super().__init__(buffer, params)
-        number = {name: i for i, group in enumerate(optimizer.groups) for name in group["names"]}
-        self.groups, self.steps = [number[optimizer.names[p.id]] for p in params], [0] * len(params)
+        self.groups, self.steps = groups, [0] * len(params)
         self.master, device, self.dtype = buffer, buffer.device, computed(buffer.dtype)
         self.one = no_factor(device)
         self.numbers: dict[int, Buffer] = {}  # where so many are put before an update
@@ -75,9 +77,8 @@ class Block(Piece):
             device.stream.copy(self.master, buffer)
         laid = self.state if self.master is buffer else {**self.state, "master": self.master}
         self.kept: list[dict[str, Tensor]] = []
-        for i, p in enumerate(params):
-            apart = {slot: shape for slot, shape in optimizer.shapes_of(p, slots).items() if slot not in slots}
-            alone = {slot: zeros(shape, dtype=self.dtype, device=device) for slot, shape in apart.items()}
+        for i, own in enumerate(shapes):
+            alone = {slot: zeros(shape, dtype=self.dtype, device=device) for slot, shape in own.items() if slot not in slots}
             self.kept.append({**{slot: self.part(place, i) for slot, place in laid.items()}, **alone})
 
     def retire(self, by: str) -> None:
@@ -96,41 +97,43 @@ class Block(Piece):
         span = grads.whole(self.buffer)
         return span if span is not None and span.dtype == self.dtype else None
 
-    def gradients(self, grads: GradientMap, found: Any) -> tuple[Any, Sequence[int], Buffer]:
-        """One buffer laid out like the parameters, holding the gradients found (True: all are in the span); which parameters have one;
-        the clip factor still to be applied."""
-        span, everything = self.span_of(grads), range(len(self.params))
-        if found is True:
-            return span, everything, self.one if grads.factor is None else grads.factor
-        chosen = [i for i, p in enumerate(self.params) if p.id in found]
-        if chosen and span is None and self.homes == [self.buffer]:
-            span = found[self.params[0].id].detach().to(self.dtype).buffer
-        elif chosen and span is None:
-            span = self.buffer.device.empty(self.buffer.size, self.dtype)
-            for i in chosen:
-                found[self.params[i].id].detach().copied_into(self.place(span, i))
-        return span, everything if len(chosen) == len(everything) else chosen, self.one
-
-    def update(self, optimizer: Any, grads: GradientMap, found: Any, mark: Buffer | None, by: Any) -> Sequence[int]:
-        """Update the parameters whose gradients are found, and say which. What changes from step to step is filled in by the host."""
-        gradients, chosen, factor = self.gradients(grads, found)
-        if not len(chosen):
-            return chosen
+    def launch(self, optimizer: Any, grads: GradientMap, found: Any, mark: Buffer | None) -> Launch | None:
+        """What updates the parameters whose gradients are found (True: all are in the span, with a clip factor still to be applied); None
+        for none. What changes from step to step is filled in by the host just before."""
+        span, everything, device = self.span_of(grads), range(len(self.params)), self.buffer.device
+        chosen: Sequence[int] = everything
+        if found is not True:
+            chosen = [i for i, p in enumerate(self.params) if p.id in found]
+            if not chosen:
+                return None
+            chosen = everything if len(chosen) == len(everything) else chosen
+            span = self.gathered(found, chosen) if span is None else span
         self.refresh()
-        everything, device = len(chosen) == len(self.params), self.buffer.device
-        alike = not optimizer.apart and everything and self.alike()
+        alike = not optimizer.apart and chosen is everything and self.alike()
         segments = ((0, self.buffer.size),) if alike else tuple([self.segments[i] for i in chosen])
         if seen:
             seen(self, "whether all parameters were updated as often", self.alike)
         hyper = device.stream.kept(self.numbers, NUMBERS * len(segments), self.dtype)
         device.stream.before(Counting(optimizer, self, chosen, [0] if alike else chosen).numbers, hyper)
-        optimizer.write(Launch(self, chosen, segments, gradients, factor, mark or self.one, hyper))
-        if self.master is not self.buffer:  # round the master copies into the parameters
+        factor = grads.factor if found is True else None
+        return Launch(self, chosen, segments, span, factor or self.one, mark or self.one, hyper)  # type: ignore[arg-type]
+
+    def gathered(self, found: dict[int, Tensor], chosen: Sequence[int]) -> Buffer:
+        """Gradients that lie anywhere, in one buffer laid out like the parameters."""
+        if self.homes == [self.buffer]:
+            return found[self.params[0].id].detach().to(self.dtype).buffer
+        span = self.buffer.device.empty(self.buffer.size, self.dtype)
+        for i in chosen:
+            found[self.params[i].id].detach().copied_into(self.place(span, i))
+        return span
+
+    def wrote(self, chosen: Sequence[int], by: Any) -> None:
+        """The `chosen` parameters were updated: round their master copies into them."""
+        if self.master is not self.buffer:
             for i in chosen:
-                device.stream.copy(self.homes[i], self.kept[i]["master"].buffer)
-        for buffer in [self.buffer] if everything and self.whole else [self.homes[i] for i in chosen]:
+                self.buffer.device.stream.copy(self.homes[i], self.kept[i]["master"].buffer)
+        for buffer in [self.buffer] if self.whole and len(chosen) == len(self.params) else [self.homes[i] for i in chosen]:
             buffer.wrote(by)
-        return chosen
 
     def refresh(self) -> None:
         """Take over into the master copies what others wrote into 16-bit parameters (set_data, load_state_dict ...)."""

@@ -30,7 +30,6 @@ from .groups import Group, Groups, Rates, check_options, checked_groups, checked
 class Steps(state.Saved):
     """Base of both. `members()` are the optimizers that make the step."""
 
-    chain: tuple[Transform, ...] = ()
     model: Model
     params: Any
     members: Callable[[], Sequence[Any]]
@@ -213,8 +212,7 @@ class Optimizer(Steps, core.Optimizer):
     def _arrange(self) -> None:
         """Have a place for what is kept of each parameter; another one, with the same numbers, when it was moved since."""
         slots, blocks = self.used_slots(self.groups), self.blocks
-        count = sum([len(b.params) for b in blocks])
-        if count == len(self.params) and all([tuple(b.state) == slots and b.stays() for b in blocks]):
+        if sum([len(b.params) for b in blocks]) == len(self.params) and all([tuple(b.state) == slots and b.stays() for b in blocks]):
             return
         with ExitStack() as stack:  # done once, also where a step is recorded
             for device in {p.device for p in self.params}:
@@ -222,7 +220,11 @@ class Optimizer(Steps, core.Optimizer):
             rows = self.rows()
             for block in blocks:
                 block.retire(f"a change of {self.name}'s parameters or state")
-            self.blocks = [Block(*span, self, slots) for span in spans_of(self.params)]
+            number = {name: i for i, group in enumerate(self.groups) for name in group["names"]}
+            self.blocks = [
+                Block(span, ps, [number[self.names[p.id]] for p in ps], [self.shapes_of(p, slots) for p in ps], slots)
+                for span, ps in spans_of(self.params)
+            ]
             state.put_rows(self, rows)
 
     def _gradients(self, grads: GradientMap) -> Any:
@@ -243,8 +245,12 @@ class Optimizer(Steps, core.Optimizer):
         skipped as well, `done` says whether, and its counts are taken back then."""
         seen(self, "parameters and moments to update", self._depends_on)
         before(self.rates.begin)
-        mark = grads.mark
-        stepped = [(block, block.update(self, grads, found, mark, by)) for block in self.blocks]
+        mark, stepped = grads.mark, []
+        for block in self.blocks:
+            if to := block.launch(self, grads, found, mark):
+                self.write(to)
+                block.wrote(to.chosen, by)
+                stepped.append((block, to.chosen))
         if mark is not None and done is not True:
             mark.device.stream.after(partial(undo, self.rates, stepped), mark)
 

@@ -45,11 +45,10 @@ class Group(dict):  # type: ignore[type-arg]
     the optimizer's; None for one that stays as it is, because the optimizer's was 0 beside it.
     """
 
-    def __init__(self, optimizer: Any, options: dict[str, Any]):
+    def __init__(self, optimizer: Any, options: dict[str, Any], factor: float | None = 1.0):
         super().__init__(fixed(options))
         self.kept: list[Callable[[int], tuple[float, ...]]] = []
-        self.factor: float | None = 1.0
-        self.owner = weakref.ref(optimizer)
+        self.owner, self.factor = weakref.ref(optimizer), factor
 
     @property
     def optimizer(self) -> Any:

@@ -56,7 +56,7 @@ class Saved:
         for act in self.prepared(found):
             act()
 
-    def prepared(self, found: Any) -> Acts:
+    def prepared(self, found: dict[str, Any]) -> Acts:
         """Check a state without changing anything; what is returned restores it."""
         if not isinstance(found, dict) or not (set(self.contained) <= set(found) or found.get("class", self.name) != self.name):
             what = "one of PyTorch's" if isinstance(found, dict) and "param_groups" in found else type(found).__name__
@@ -65,9 +65,9 @@ class Saved:
         if saved != mine:
             one, other = [f"{kind} (order '{by}')" for kind, by in (saved, mine)]
             raise StateError(f"{self.name}: the state of another optimizer: state of {one}, this is {other}. Make one of the same class.")
-        return [*self.checked(found), *self.checked_transforms(found.get("transforms", []))]
+        return [*self.checked(found), *self._checked_transforms(found.get("transforms", []))]
 
-    def checked_transforms(self, saved: Any) -> Acts:
+    def _checked_transforms(self, saved: Any) -> Acts:
         """Check the state of the chain; what is returned restores it."""
         classes, mine = saved, [t.name for t in self.chain]
         if isinstance(saved, list):
@@ -242,8 +242,6 @@ def unpickle(optimizer: Any, found: dict[str, Any]) -> None:
     ids = [p.id for p in found["params"]]
     vars(optimizer).update(found, blocks=[], still=(-1, frozenset()), names=dict(zip(ids, names, strict=True)))
     rates = optimizer.rates
-    groups, rates.groups = rates.groups, Groups([Group(optimizer, options) for options, _ in rates.groups])
-    for group, (_, factor) in zip(rates.groups, groups, strict=True):
-        group.factor = factor
+    rates.groups = Groups([Group(optimizer, *row) for row in rates.groups])
     optimizer._arrange()
     put_rows(optimizer, rows)
