@@ -11,7 +11,7 @@ parameters at its first steps (FLAME's style) keeps the rows of those that have 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -36,7 +36,7 @@ class Saved:
 
     name = "optimizer"
     order = "torch"
-    chain: Sequence[Any] = ()
+    chain: tuple[Any, ...] = ()
     contained: tuple[str, ...] = ("groups", "state")  # what it holds beside class, order and transforms
     contents: Callable[[], dict[str, Any]]  # gives that
     checked: Callable[[Any], Acts]  # and checks it; what is returned restores it
