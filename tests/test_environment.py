@@ -133,7 +133,7 @@ def test_the_display_says_kernels_are_kept_only_when_they_are(monkeypatch, capsy
 
 def test_curves_are_drawn_without_a_home_and_without_a_word(tmp_path):
     row = {"step": 1, "loss": 2.0, "smoothed": 2.0, "grad_norm": 1.0}
-    code = f"from pathlib import Path; from flamepy.train import curves; curves.draw([{row}], Path('curves.png'), 'a run')"
+    code = f"from pathlib import Path; from flamepy.train import writers; writers.draw([{row}], Path('curves.png'), 'a run')"
     nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), "/dev/null")
     assert python("-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT), MPLCONFIGDIR=None, **nowhere) == (0, "", "")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -5,8 +5,7 @@ import tomllib
 import pytest
 
 from flamepy.command import cli
-from flamepy.train.config import DigitsConfig, GptConfig, build, read_toml, resolve, settings, to_toml
-from flamepy.train.presets import PRESETS
+from flamepy.train.config import PRESETS, DigitsConfig, GptConfig, build, read_toml, resolve, settings, to_toml
 from flamepy.train.problems import InputError
 
 

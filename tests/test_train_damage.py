@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from train_tools import TEXT, contents, flamepy, prepare, rows, train
 
-from flamepy.train import curves
+from flamepy.train import writers
 from flamepy.train.run_folder import JsonLines
 
 
@@ -149,9 +149,9 @@ def test_any_flipped_bit_costs_two_lines_at_most(tmp_path_factory, place, bit):
 def test_pictures_of_odd_numbers(tmp_path, value):
     plain = {"step": 1, "loss": 2.0, "smoothed": 2.0, "grad_norm": 1.0, "val_loss": 2.0}
     for key in plain.keys() - {"step"}:
-        curves.draw([plain, {**plain, "step": 2, key: value}, {**plain, "step": 3}], tmp_path / "curves.png", "title")
+        writers.draw([plain, {**plain, "step": 2, key: value}, {**plain, "step": 3}], tmp_path / "curves.png", "title")
         assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    curves.draw([dict.fromkeys(plain, value) | {"step": 1}], tmp_path / "curves.png", "title")
+    writers.draw([dict.fromkeys(plain, value) | {"step": 1}], tmp_path / "curves.png", "title")
 
 
 # ---- every other file --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flamepy.train import curves
+from flamepy.train import writers
 from flamepy.train.display import Clock, LiveDisplay, PlainDisplay, Row, duration, kernel_title, make_display
 from flamepy.train.problems import InputError
 
@@ -155,7 +155,7 @@ def test_curves(tmp_path):
     lines = [{"step": s, "loss": 5 / s, "smoothed": 5 / s, "grad_norm": float(s != 3)} for s in range(1, 6)]
     lines[-1]["val_loss"] = 1.25
     for name in ("a.png", "b.png"):
-        curves.draw(lines, tmp_path / name, "title", "nats")
+        writers.draw(lines, tmp_path / name, "title", "nats")
     content = (tmp_path / "a.png").read_bytes()
     assert content.startswith(b"\x89PNG") and len(content) > 10_000
     assert content == (tmp_path / "b.png").read_bytes()

@@ -61,7 +61,7 @@ def test_runs_that_accumulate_go_on_bit_for_bit_and_keep_their_number(capsys):
     assert rows("eager") == rows("whole") and Path("eager/ledger.jsonl").read_bytes() == Path("whole/ledger.jsonl").read_bytes()
     assert train(capsys, *PLAIN, "without", "--accumulate", "2")[0] == 0
     assert rows("without") == rows("whole")  # the ledger changes no number
-    sheet = Ledger("whole/ledger.jsonl", jobs.KINDS["gpt"].make(resolve(GptConfig, {}), "text.txt").model).sheet()
+    sheet = Ledger("whole/ledger.jsonl", jobs.KINDS["gpt"](resolve(GptConfig, {}), "text.txt").model).sheet()
     assert sheet.steps.tolist() == [1, 2, 4, 6] and np.isfinite(sheet.norms).all() and (np.nansum(sheet.shares, 1) == pytest.approx(1.0))
 
 

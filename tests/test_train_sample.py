@@ -8,7 +8,7 @@ import pytest
 
 import flamepy as fp
 from flamepy.command import cli
-from flamepy.train import sample, tokens
+from flamepy.train import data, sample
 from flamepy.train.config import GptConfig, resolve
 from flamepy.train.gpt import GPT
 
@@ -38,7 +38,7 @@ def test_scores_with_the_cache_equal_the_full_forward(model):
 
 @pytest.mark.parametrize("temperature, top_k", [(0.0, 0), (0.8, 0), (1.5, 5)])
 def test_text_with_the_cache_equals_text_without(model, temperature, top_k):
-    prompt = tokens.encode("hello, world")  # longer than the context
+    prompt = data.encode("hello, world")  # longer than the context
     made = [list(sample.generate(model, prompt, 40, temperature, top_k, 7, cached)) for cached in (True, False)]
     assert made[0] == made[1] and len(made[0]) == 40
     if temperature:

@@ -145,7 +145,7 @@ def test_while_a_kernel_is_compiled_the_second_signal_ends_at_once():
 
 
 def test_how_to_go_on_is_said_before_the_curves_are_drawn(capsys, monkeypatch):
-    monkeypatch.setattr("flamepy.train.curves.draw", lambda *_: print("drawing"))
+    monkeypatch.setattr("flamepy.train.writers.draw", lambda *_: print("drawing"))
     code, out, _ = train(capsys, "--steps", "8", "--stop-after", "2", "--out", "run")
     assert code == 0 and out.index("go on     flamepy train --resume ") < out.index("drawing")
 

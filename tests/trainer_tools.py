@@ -16,7 +16,7 @@ BATCHES = [(X[i : i + 4], Y[i : i + 4]) for i in range(0, 24, 4)]
 def on_plain(tmp_path, monkeypatch):
     """For a fixture: in a folder of its own, on the plain device, with pictures that cost nothing."""
     monkeypatch.chdir(tmp_path)
-    for place in ("curves.draw", "ledger.draw"):  # a quarter of a second each; test_train_runs.py looks at them
+    for place in ("writers.draw", "ledger.draw"):  # a quarter of a second each; test_train_runs.py looks at them
         monkeypatch.setattr(f"flamepy.train.{place}", lambda sheet, path, *_: path.write_text("drawn"))
     with default_device("plain"):
         yield

@@ -239,22 +239,17 @@ def attempt(name: str, args: list[str]) -> int:
         print(error.ctx.get_help() if error.ctx else error.format_message())
         return 2
     except click.UsageError as error:
-        complain(name, f"{wrong_usage(error)} See {name} --help.")
-        return 2
-    except InputError as error:
-        complain(name, str(error))
-        return 2
+        code, text = 2, f"{wrong_usage(error)} See {name} --help."
     except MemoryError:
         smaller = "Give --run fewer elements" if "kernel" in args[:1] else "Choose a smaller --batch, --context or --width"
-        complain(name, f"not enough memory. {smaller}, or close other programs.")
-        return 2
+        code, text = 2, f"not enough memory. {smaller}, or close other programs."
     except FlameError as error:
-        complain(name, str(error))
-        return 1
+        code, text = 2 if isinstance(error, InputError) else 1, str(error)
     except Interrupted as error:
         what = "before training began; nothing to save" if name == "flamepy train" else "as you asked"
-        complain(name, f"interrupted {what}.")
-        return error.exit_code
+        code, text = error.exit_code, f"interrupted {what}."
+    complain(name, text)
+    return code
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import starmap
 from typing import NamedTuple
 
 from ..backend.base import device
@@ -47,8 +48,7 @@ def versions() -> Iterator[Finding]:
 
 def cpu() -> Iterator[Finding]:
     """What the backend says of itself."""
-    for row in device("cpu").findings():
-        yield Finding(*row)
+    return starmap(Finding, device("cpu").findings())
 
 
 def cache() -> Iterator[Finding]:
@@ -102,8 +102,7 @@ def cuda() -> Iterator[Finding]:
     except FlameError as error:
         yield Finding("cuda", f"not usable from this flamepy; it trains on the CPU ({error})")
         return
-    for row in found:
-        yield Finding(*row)
+    yield from starmap(Finding, found)
     yield Finding("cuda kernels", f"{hardware()}; flamepy doctor --gpu checks them here")
 
 

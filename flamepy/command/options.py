@@ -12,8 +12,7 @@ from typing import Any, get_type_hints
 
 import click
 
-from ..train.config import TrainConfig, settings, spelled
-from ..train.presets import PRESETS
+from ..train.config import PRESETS, TrainConfig, settings, spelled
 from ..train.problems import meant, nearest
 
 PICTURE = "find-lr.png"

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from ..backend.formula import bind
-from ..train import sample, tokens
+from ..train import data, sample
 from ..train.config import DigitsConfig, GptConfig, resolve
 from ..train.digits import DigitsJob
 from ..train.display import PlainDisplay
@@ -32,7 +32,7 @@ def command() -> int:
     try:
         gpt = GptJob(resolve(GptConfig, {"steps": 2, "validation_batches": 1}), "stdlib")
         rehearse(gpt, display)
-        list(sample.generate(gpt.model, tokens.encode("\n"), 3, 1.0, 0, 0))
+        list(sample.generate(gpt.model, data.encode("\n"), 3, 1.0, 0, 0))
         for model in ("mlp", "cnn"):
             rehearse(DigitsJob(resolve(DigitsConfig, {"steps": 2, "model": model}), "digits"), display)
     except InputError as error:  # scikit-learn is an extra

@@ -15,7 +15,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +39,16 @@ def save(state: Any, path: str | os.PathLike[str]) -> None:
         advice = "Pass its state_dict()" if hasattr(state, "state_dict") else 'Pass save({"x": ...}, path)'
         raise StateError(f"save: not a dict: {type(state).__name__}. {advice}.")
     arrays: dict[str, Listed] = {}
-    tree = taken_apart(state, arrays)
-    metadata = {"format": FORMAT, "sha256": ZEROS.decode(), "state": tree}
+    metadata = {"format": FORMAT, "sha256": ZEROS.decode(), "state": taken_apart(state, arrays)}
     place = placed(path)
-    digest = hashlib.sha256()
-    header: list[bytes] = []
-
-    def pieces() -> Iterator[memoryview]:
-        for piece in tensor_file.pieces(arrays, metadata):  # type: ignore[arg-type]
-            if not header:
-                header.append(bytes(piece))
-            digest.update(piece)
-            yield piece
-
-    def late() -> tuple[int, bytes]:
-        return header[0].index(MARK) + len(MARK), digest.hexdigest().encode()
-
+    digest, pieces = hashlib.sha256(), tensor_file.pieces(arrays, metadata)  # type: ignore[arg-type]
+    header = next(pieces)
+    at = bytes(header).index(MARK) + len(MARK)
+    hashed = tensor_file.hashed(chain((header,), pieces), digest)
     try:
         mark = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]  # of the file: its name may leave no room for more
         sweep_dead(place.parent, f"{mark}-*")
-        put_file(place, place.with_name(f"{TEMPORARY}{mark}-{secrets.token_hex(8)}"), pieces(), late)
+        put_file(place, place.with_name(f"{TEMPORARY}{mark}-{secrets.token_hex(8)}"), hashed, lambda: (at, digest.hexdigest().encode()))
     except OSError as error:
         reason = error.strerror or str(error)
         advice = "Make the folder first" if isinstance(error, FileNotFoundError) else "Make room, or choose another place"

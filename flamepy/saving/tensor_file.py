@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -45,6 +45,13 @@ def pieces(arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> Iterat
         flat: Any = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
         for start in range(0, flat.size, CHUNK):
             yield memoryview(flat[start : start + CHUNK])
+
+
+def hashed(pieces: Iterable[memoryview], digest: Any) -> Iterator[memoryview]:
+    """The pieces, each added to `digest` just before it goes on."""
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
 
 
 def header(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> bytes:

@@ -2,7 +2,7 @@
 
 Reading order: trainer.py, runs.py (a run from beginning to end), loop.py (the training loop), gpt_job.py and gpt.py (the default
 job and its model), data.py; then what makes a run trustworthy: state.py, keeping.py, checkpoint.py, run_folder.py, files.py,
-signals.py, nonfinite.py; then what a person sees: config.py, display.py, curves.py, ledger.py, sample.py.
+signals.py, nonfinite.py; then what a person sees: config.py, display.py, writers.py, ledger.py, sample.py.
 """
 
 import importlib

@@ -20,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,12 @@ def save(folder: Path, tensors: Mapping[str, np.ndarray], facts: dict[str, Any],
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir()
             digest = hashlib.sha256()
-            write_file(temporary / TENSORS, hashed(tensor_file.pieces(tensors, {"format": FORMAT}), digest))
+            write_file(temporary / TENSORS, tensor_file.hashed(tensor_file.pieces(tensors, {"format": FORMAT}), digest))
             facts = {"format": FORMAT, **facts, "tensors": {"file": TENSORS, "sha256": digest.hexdigest()}}
             write_file(temporary / STATE, [(json.dumps(facts, indent=1) + "\n").encode()])
             sync_folder(temporary)
-            set_aside(final)
+            if final.exists():  # left by a process that died before it could point `last` to it
+                remove(final)
             os.rename(temporary, final)
             sync_folder(folder)
         except BaseException:
@@ -82,20 +83,12 @@ def save(folder: Path, tensors: Mapping[str, np.ndarray], facts: dict[str, Any],
     return final
 
 
-def hashed(pieces: Iterable[memoryview], digest: Any) -> Iterator[memoryview]:
-    """The pieces, each added to `digest` just before it goes on."""
-    for piece in pieces:
-        digest.update(piece)
-        yield piece
-
-
-def set_aside(final: Path) -> None:
-    """Make room for a checkpoint of the same step, left by a process that died before it could point `last` to it."""
-    if final.exists():
-        old = final.with_name(TEMPORARY + "old-" + final.name)
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(final, old)
-        shutil.rmtree(old, ignore_errors=True)
+def remove(path: Path) -> None:
+    """Remove a checkpoint. It is renamed first: a half-removed folder must not look like one."""
+    old = path.with_name(TEMPORARY + "old-" + path.name)
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(path, old)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def prune(folder: Path, newest: str, keep: int, best: str = "") -> None:
@@ -105,9 +98,7 @@ def prune(folder: Path, newest: str, keep: int, best: str = "") -> None:
     for name in names:
         if name not in (*kept, best):
             with contextlib.suppress(OSError):
-                # Rename first: a half-removed folder must not look like a checkpoint.
-                os.rename(folder / name, folder / (TEMPORARY + "old-" + name))
-            shutil.rmtree(folder / (TEMPORARY + "old-" + name), ignore_errors=True)
+                remove(folder / name)
 
 
 def load(folder: Path, pointer: str = LAST) -> Checkpoint | None:

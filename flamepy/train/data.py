@@ -1,4 +1,6 @@
-"""Text to learn from: finding it, refusing what is not text, splitting it, and cutting batches out of it.
+"""Text to learn from: finding it, refusing what is not text, splitting it, cutting batches out of it, and class ids.
+
+A token is one byte, so there is nothing to learn and no text that cannot be written.
 
 The first nine tenths of the bytes are for training, the rest is held out. The batch of a step is a pure function of (seed,
 step): Philox random numbers with the step as their counter. The step is therefore the whole data position, which is what
@@ -24,6 +26,7 @@ from .problems import InputError
 
 STANDARD_LIBRARY = "stdlib"
 STANDARD_INPUT = "-"
+VOCABULARY = 256
 # Control characters that text has no use for: all but tab, newline, form feed, carriage return, backspace, escape.
 CONTROL = bytes(c for c in range(32) if c not in b"\t\n\f\r\b\x1b") + b"\x7f"
 PLACES = np.uint64(2**63 - 1)
@@ -187,3 +190,19 @@ def windows(content: np.ndarray, starts: np.ndarray, context: int) -> Batch:
     places = starts.astype(np.int64)[:, None] + np.arange(context + 1, dtype=np.int64)
     cut = content[places].astype(np.int64)
     return np.ascontiguousarray(cut[:, :-1]), np.ascontiguousarray(cut[:, 1:])
+
+
+# ---- class ids -------------------------------------------------------------------------------------------------------------------------
+def encode(text: str) -> np.ndarray:
+    """UTF-8 bytes; what the terminal could not decode comes through as the bytes it was."""
+    return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
+
+
+def decode(ids: np.ndarray | list[int]) -> str:
+    """Text; bytes that are not UTF-8 become the replacement character."""
+    return bytes(np.asarray(ids, np.uint8)).decode("utf-8", "replace")
+
+
+def printable(text: str) -> str:
+    """Safe for a terminal: control characters, which could move its cursor or worse, become a dot."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\N{MIDDLE DOT}" for c in text)

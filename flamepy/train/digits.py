@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd, nn, rng, tensors
-from ..backend.base import Device, device
+from .. import nn
+from ..backend.base import Device
 from ..nn import functional as F
 from .config import DigitsConfig, source_title
 from .display import short
-from .files import quoted
 from .images import Images, load_images
-from .job import Batch, adamw, schedule_of, settings_line, split
+from .job import Batch, CommandJob, split
 from .run_folder import RunFolder
 
 EVALUATE = 500  # images at once
@@ -53,31 +52,29 @@ def cnn(shape: tuple[int, ...], classes: int, width: int, device: Device) -> Any
     return nn.Sequential(*layers)
 
 
-class DigitsJob:
+class DigitsJob(CommandJob):
     """Model, batches and results of one of the two networks."""
 
-    name = "digits"
-    who = "flamepy train"
+    settings = DigitsConfig
+    name, command = "digits", "flamepy train digits"
     unit = data_word = "images"
     loss_unit = "loss"
-    copy = None
 
     def __init__(self, config: DigitsConfig, source: str):
-        self.device = device(config.device)
-        self.images: Images = load_images(source)
-        self.config = replace(config, data=self.images.source)
-        rng.manual_seed(config.seed)
-        build = {"mlp": mlp, "cnn": cnn}[config.model]
-        self.model = build(self.images.x_train.shape[1:], self.images.classes, config.width, self.device)
-        self.model.params.pack()
-        self.model.compute_dtype = config.compute_dtype
-        self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
-        self.members: dict[str, Any] = {}
-        self.given: dict[str, Any] = {}
-        self.per_step = config.batch * config.accumulate
-        self.settings_line = settings_line(config)
+        super().__init__(config, source)
         self.shift = config.shift if config.model == "cnn" else 0
         self.title = f"digits, {config.model.upper()} of width {config.width}"
+
+    def read(self, config: DigitsConfig, source: str) -> DigitsConfig:
+        self.images: Images = load_images(source)
+        return replace(config, data=self.images.source)
+
+    def build(self, config: DigitsConfig) -> Any:
+        make = {"mlp": mlp, "cnn": cnn}[config.model]
+        model = make(self.images.x_train.shape[1:], self.images.classes, config.width, self.device)
+        model.params.pack()
+        model.compute_dtype = config.compute_dtype
+        return model
 
     @property
     def data_line(self) -> str:
@@ -89,15 +86,9 @@ class DigitsJob:
     def data_facts(self) -> dict[str, Any]:
         return {"source": self.config.data, "sha256": self.images.sha256}
 
-    def tensor(self, array: np.ndarray) -> Any:
-        return tensors.tensor(array, device=self.device)
-
     def batches(self, step: int) -> list[Batch]:
         c = self.config
         return split(training_batch(self.images, c.seed, step, c.batch * c.accumulate, self.shift), c.accumulate)
-
-    def give_back(self) -> None:
-        """Batches depend on the step alone."""
 
     def loss(self, x: Any, y: Any) -> Any:
         return F.cross_entropy(self.model(x), y)
@@ -110,14 +101,12 @@ class DigitsJob:
     def measured(self, x: np.ndarray, y: np.ndarray) -> tuple[float, int]:
         """(mean loss, how many answers are right) on these images."""
         total, right = 0.0, 0
-        self.model.eval()
-        with autograd.no_grad():
+        with self.evaluating():
             for first in range(0, len(x), EVALUATE):
                 logits = self.model(self.tensor(x[first : first + EVALUATE]))
                 labels = y[first : first + EVALUATE]
                 total += F.cross_entropy(logits, self.tensor(labels), reduction="sum").item()
                 right += int((logits.numpy().argmax(1) == labels).sum())
-        self.model.train()
         return total / len(x), right
 
     def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
@@ -125,9 +114,6 @@ class DigitsJob:
         count = len(self.images.y_test)
         loss, right = self.measured(self.images.x_test, self.images.y_test)
         yield f"test accuracy {100 * right / count:.2f} % ({right:,} of {count:,} images it has never seen), loss {short(loss)}"
-
-    def going_on(self, folder: RunFolder) -> str:
-        return f"flamepy train digits --resume {quoted(folder.path)}"
 
 
 def training_batch(images: Images, seed: int, step: int, batch: int, shift: int) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from ..backend.base import device
 from ..nn import functional as F
 from ..nn import init
 from .config import GptConfig
-from .tokens import VOCABULARY
+from .data import VOCABULARY
 
 STD = 0.02
 

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .. import autograd, rng, tensors
-from ..backend.base import device
 from ..nn import functional as F
-from . import data, sample, tokens
+from . import data, sample
 from .config import GptConfig, source_title
 from .display import short
-from .files import quoted, replace_file
+from .files import replace_file
 from .gpt import GPT
-from .job import Batch, adamw, schedule_of, settings_line, split
+from .job import Batch, CommandJob, split
 from .lines import verbatim
 from .problems import InputError
 from .run_folder import RunFolder
@@ -24,30 +22,26 @@ from .run_folder import RunFolder
 SAMPLE_PROMPT = "\n"
 
 
-class GptJob:
+class GptJob(CommandJob):
     """Model, batches and results of `flamepy train`."""
 
+    settings, build = GptConfig, GPT
     name = "gpt"
-    who = "flamepy train"
     unit = "tokens"
     data_word = "text"
     loss_unit = "loss, nats per byte"
 
     def __init__(self, config: GptConfig, source: str):
         check_memory(config)
-        self.device = device(config.device)
-        self.text = data.load_text(source, config.context)
-        self.config = replace(config, data=self.text.source) if source == config.data else config
-        self.copy = self.text.content.tobytes() if self.text.once else None
-        rng.manual_seed(config.seed)
-        self.model = GPT(config)
-        self.optimizer, self.schedule = adamw(config, self.model), schedule_of(config)
-        self.members: dict[str, Any] = {}
-        self.given: dict[str, Any] = {}
-        self.per_step = config.batch * config.accumulate * config.context
-        self.settings_line = settings_line(config)
+        super().__init__(config, source)
+        self.per_step *= config.context
         layers, heads = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((config.layers, "layer"), (config.heads, "head")))
         self.title = f"byte-level GPT: {layers}, {heads}, width {config.width}, context {config.context}"
+
+    def read(self, config: GptConfig, source: str) -> GptConfig:
+        self.text = data.load_text(source, config.context)
+        self.copy = self.text.content.tobytes() if self.text.once else None
+        return replace(config, data=self.text.source) if source == config.data else config
 
     @property
     def data_line(self) -> str:
@@ -64,22 +58,17 @@ class GptJob:
         c = self.config
         return split(data.training_batch(self.text, c.seed, step, c.batch * c.accumulate, c.context), c.accumulate)
 
-    def give_back(self) -> None:
-        """Batches depend on the step alone."""
-
     def loss(self, x: Any, y: Any) -> Any:
-        return F.cross_entropy(self.model(x).reshape((-1, tokens.VOCABULARY)), y.reshape((-1,)))
+        return F.cross_entropy(self.model(x).reshape((-1, data.VOCABULARY)), y.reshape((-1,)))
 
     def validate(self) -> dict[str, float]:
         """Mean loss over the held-out windows."""
         total, count = 0.0, 0
-        self.model.eval()
-        with autograd.no_grad():
+        with self.evaluating():
             for batch in self.validation_batches():
-                x, y = (tensors.tensor(array, device=self.device) for array in batch)
+                x, y = map(self.tensor, batch)
                 total += self.loss(x, y).item() * len(x)
                 count += len(x)
-        self.model.train()
         return {"val_loss": total / count}
 
     def validation_batches(self) -> Iterator[data.Batch]:
@@ -88,25 +77,20 @@ class GptJob:
     def results(self, last: dict[str, float], folder: RunFolder) -> Iterator[str]:
         """Validation loss and a sample, which is written to sample.txt."""
         c = self.config
-        self.model.eval()
-        prompt = tokens.encode(SAMPLE_PROMPT)
-        text = tokens.decode(list(sample.generate(self.model, prompt, c.sample_tokens, 0.8, 0, c.seed)))
-        self.model.train()
+        with self.evaluating():
+            text = data.decode(list(sample.generate(self.model, data.encode(SAMPLE_PROMPT), c.sample_tokens, 0.8, 0, c.seed)))
         loss = last["val_loss"]
         yield f"validation loss {short(loss)} nats per byte ({short(loss / math.log(2))} bits; 8 before any learning)"
         yield "sample"
-        yield from verbatim(tokens.printable(text))
+        yield from verbatim(data.printable(text))
         replace_file(folder.sample, text.encode())
-
-    def going_on(self, folder: RunFolder) -> str:
-        return f"flamepy train --resume {quoted(folder.path)}"
 
 
 def check_memory(config: GptConfig) -> None:
     """Refuse a model that this machine cannot hold before asking the system for the memory."""
     width, batch = config.width, config.batch * config.context
-    parameters = (tokens.VOCABULARY + config.context) * width + config.layers * (12 * width * width + 13 * width) + 2 * width
-    per_token = config.layers * (34 * width + 2 * config.heads * config.context) + 3 * tokens.VOCABULARY
+    parameters = (data.VOCABULARY + config.context) * width + config.layers * (12 * width * width + 13 * width) + 2 * width
+    per_token = config.layers * (34 * width + 2 * config.heads * config.context) + 3 * data.VOCABULARY
     need = 4 * (4 * parameters + batch * per_token)
     have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()) else need
     if need > have:

@@ -1,17 +1,18 @@
-"""What the training loop wants to know of a job: its model, its batches, its loss, and what to call things."""
+"""What the training loop wants to know of a job: its model, its batches, its loss, and what to call things; what the command's share."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from .. import optimizers, schedules
+from .. import autograd, optimizers, rng, schedules, tensors
+from ..backend.base import device
 from .config import LoopConfig, TrainConfig
-
-if TYPE_CHECKING:
-    from .run_folder import RunFolder
+from .files import quoted
+from .run_folder import RunFolder
 
 Batch = tuple[Any, ...]  # the arguments of one call of the loss
 
@@ -65,21 +66,57 @@ class Job(Protocol):
         """How to resume the run."""
 
 
-def adamw(config: TrainConfig, model: Any) -> optimizers.AdamW:
-    """The optimizer of the command's own jobs."""
-    return optimizers.AdamW(model.params, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
+class CommandJob:
+    """A job of `flamepy train`. `settings`: the class of its settings; read() and build() are for those who inherit."""
+
+    settings: type[TrainConfig]
+    who = command = "flamepy train"
+    copy: bytes | None = None
+
+    def __init__(self, config: Any, source: str):
+        self.device = device(config.device)
+        self.config = self.read(config, source)
+        rng.manual_seed(config.seed)
+        self.model = self.build(config)
+        betas = config.beta1, config.beta2
+        self.optimizer = optimizers.AdamW(self.model.params, lr=config.lr, betas=betas, weight_decay=config.weight_decay)
+        self.schedule = schedule_of(config)
+        self.members: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}
+        self.per_step = config.batch * config.accumulate
+        more = f" x {config.accumulate}" if config.accumulate > 1 else ""
+        compute = "" if config.compute_dtype is None else f", products from {config.compute}"
+        self.settings_line = f"batch {config.batch}{more}, seed {config.seed}, device {config.device}{compute}"
+
+    def read(self, config: Any, source: str) -> Any:
+        """Read the data; the settings that name where they are."""
+        raise NotImplementedError
+
+    def build(self, config: Any) -> Any:
+        """The model."""
+        raise NotImplementedError
+
+    def tensor(self, array: np.ndarray) -> Any:
+        return tensors.tensor(array, device=self.device)
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """In the block the model is in evaluation mode, and nothing is recorded."""
+        self.model.eval()
+        with autograd.no_grad():
+            yield
+        self.model.train()
+
+    def give_back(self) -> None:
+        """Batches depend on the step alone."""
+
+    def going_on(self, folder: RunFolder) -> str:
+        return f"{self.command} --resume {quoted(folder.path)}"
 
 
 def schedule_of(config: TrainConfig) -> Callable[[int], float]:
-    """The learning rate of each step of theirs."""
+    """The learning rate of each step of the command's jobs."""
     return schedules.warmup_cosine(config.lr, config.warmup, config.steps, config.lr * config.final_lr)
-
-
-def settings_line(config: TrainConfig) -> str:
-    """Their settings that everybody asks for."""
-    more = f" x {config.accumulate}" if config.accumulate > 1 else ""
-    compute = "" if config.compute_dtype is None else f", products from {config.compute}"
-    return f"batch {config.batch}{more}, seed {config.seed}, device {config.device}{compute}"
 
 
 def split(arrays: tuple[np.ndarray, ...], parts: int) -> list[Batch]:

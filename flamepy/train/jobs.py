@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from . import checkpoint, runs
-from .config import DigitsConfig, GptConfig, TrainConfig, build, read_toml
+from .config import DigitsConfig, TrainConfig, build, read_toml
 from .digits import DigitsJob
 from .gpt_job import GptJob
 from .images import load_images
+from .job import CommandJob
 from .keeping import check_data
 from .run_folder import RunFolder, check_run
-from .runs import Kind
 from .signals import StopRequest
 
-KINDS = {"gpt": Kind(GptConfig, GptJob), "digits": Kind(DigitsConfig, DigitsJob)}
+KINDS: dict[str, type[CommandJob]] = {"gpt": GptJob, "digits": DigitsJob}
 BOTH = ("mlp", "cnn")
 
 
@@ -27,30 +27,24 @@ def start(name: str, config: TrainConfig, out: str | None, stop_after: int | Non
         runs.start(KINDS[name], config, out, stop_after, stop)
         return
     config = replace(config, data=load_images(config.data).source)
-    folder = RunFolder.create(out, name, config)
-    try:
+    with contextlib.closing(RunFolder.create(out, name, config)) as folder:
         both(folder, config, {}, stop_after, stop)
-    finally:
-        folder.close()
 
 
 def resume(name: str, path: Path, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> None:
     """Go on with the run in `path`."""
     kind = KINDS[name]
-    config = build(kind.config, read_toml(kind.config, check_run(path) / "config.toml"))
+    config = build(kind.settings, read_toml(kind.settings, check_run(path) / "config.toml"))
     if not (isinstance(config, DigitsConfig) and config.model == "both"):
         runs.resume(kind, path, given, stop_after, stop)
         return
-    folder = RunFolder.reopen(path)
-    try:
+    with contextlib.closing(RunFolder.reopen(path)) as folder:
         kept = runs.kept_config(kind, folder, given)
         if kept.data != config.data:
             check_images(path / BOTH[0], kept)
         if kept != config:
             folder.write_config(kept)
         both(folder, kept, given, stop_after, stop)
-    finally:
-        folder.close()
 
 
 def check_images(path: Path, config: Any) -> None:
@@ -58,7 +52,7 @@ def check_images(path: Path, config: Any) -> None:
     saved = checkpoint.load(path / "checkpoints")
     if saved is not None:
         with contextlib.suppress(LookupError, TypeError):  # a damaged checkpoint is told when it is restored
-            check_data(runs.make(KINDS["digits"], replace(config, model=path.name), config.data), saved.facts["data"])
+            check_data(runs.make(DigitsJob, replace(config, model=path.name), config.data), saved.facts["data"])
 
 
 def both(folder: RunFolder, config: Any, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> None:
@@ -66,9 +60,9 @@ def both(folder: RunFolder, config: Any, given: dict[str, Any], stop_after: int 
     for model in BOTH:
         path = folder.path / model
         if (path / "config.toml").exists():
-            done = runs.resume(KINDS["digits"], path, {k: v for k, v in given.items() if k != "model"}, stop_after, stop)
+            done = runs.resume(DigitsJob, path, {k: v for k, v in given.items() if k != "model"}, stop_after, stop)
         else:
-            done = runs.start(KINDS["digits"], replace(config, model=model), str(path), stop_after, stop)
+            done = runs.start(DigitsJob, replace(config, model=model), str(path), stop_after, stop)
         if stop or not done:
             return
         print()

@@ -48,13 +48,17 @@ class JsonLines:
         return [(line, self.parsed(line)) for line in re.findall(rb"[^\n]*\n|[^\n]+", content)]
 
     def parsed(self, line: bytes) -> dict[str, Any] | None:
-        """The numbers in one line, None if they are not all there."""
+        """What one line says, None if that is not all there."""
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line)
-            whole = line.endswith(b"\n") and isinstance(row, dict) and {"step", *self.needed} <= row.keys()
-            if whole and all(map(is_number, row.values())) and type(row["step"]) is int and 0 <= row["step"] < 10**12:
+            whole = line.endswith(b"\n") and isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < 10**12
+            if whole and self.usable(row):
                 return row
         return None
+
+    def usable(self, row: dict[str, Any]) -> bool:
+        """Whether it holds what it has to hold: numbers."""
+        return row.keys() >= set(self.needed) and all(map(is_number, row.values()))
 
     def rows(self) -> list[dict[str, Any]]:
         """What the undamaged lines say."""

@@ -9,10 +9,9 @@ appended with one write each, so a crash can only cut the last one; damaged line
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,19 +53,10 @@ class LedgerFile(JsonLines):
         self.names = names
         self.begun = False
 
-    def parsed(self, line: bytes) -> dict[str, Any] | None:
-        with contextlib.suppress(ValueError, RecursionError):
-            row = json.loads(line)
-            if line.endswith(b"\n") and isinstance(row, dict) and type(row.get("step")) is int and 0 <= row["step"] < 10**12:
-                names = row.get("parameters")
-                if isinstance(names, list) and all([isinstance(n, str) for n in names]):
-                    return row
-                lists = [row.get(key) for key in LISTS]
-                spikes = row.get("spikes", [])
-                numbers = is_number(row.get("norm")) and is_list(lists[0]) and all([x is None or is_list(x) for x in lists])
-                if numbers and isinstance(spikes, list) and all([isinstance(n, str) for n in spikes]):
-                    return row
-        return None
+    def usable(self, row: dict[str, Any]) -> bool:
+        norms, *others = [row.get(key) for key in LISTS]
+        numbers = is_number(row.get("norm")) and is_list(norms) and all([x is None or is_list(x) for x in others])
+        return is_list(row.get("parameters"), is_name) or (numbers and is_list(row.get("spikes", []), is_name))
 
     def begin(self, step: int) -> None:
         """Go on from this step in a file that may be there: later steps are computed again, a line that a crash has cut goes."""
@@ -105,8 +95,12 @@ class LedgerFile(JsonLines):
         return Sheet(names, steps, total, tables[0], shares, tables[1], tables[2], [r.get("spikes", []) for r in rows])
 
 
-def is_list(values: Any) -> bool:
-    return isinstance(values, list) and all([x is None or is_number(x) for x in values])
+def is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def is_list(values: Any, fits: Callable[[Any], bool] = lambda x: x is None or is_number(x)) -> bool:
+    return isinstance(values, list) and all([fits(x) for x in values])
 
 
 def shortened(values: np.ndarray) -> list[float | None]:

@@ -17,17 +17,18 @@ from ..schedules.search import find_lr
 from .config import DigitsConfig, TrainConfig
 from .display import PlainDisplay
 from .files import writing
+from .job import CommandJob
 from .lines import whole
 from .loop import Loop
 from .problems import InputError
 from .run_folder import RunFolder
-from .runs import Kind, make
+from .runs import make
 from .signals import StopRequest
 
 SHOWN = 10  # lines of the table
 
 
-def command(kind: Kind, config: TrainConfig, picture: str, stop: StopRequest) -> None:
+def command(kind: type[CommandJob], config: TrainConfig, picture: str, stop: StopRequest) -> None:
     """Sweep the rates for a job, or for each of its two models."""
     path = Path(os.path.abspath(os.path.expanduser(picture)))
     if not (isinstance(config, DigitsConfig) and config.model == "both"):
@@ -37,7 +38,7 @@ def command(kind: Kind, config: TrainConfig, picture: str, stop: StopRequest) ->
         sweep(kind, replace(config, model=model), path.with_name(f"{path.stem}-{model}{path.suffix}"), stop)
 
 
-def sweep(kind: Kind, config: TrainConfig, path: Path, stop: StopRequest) -> None:
+def sweep(kind: type[CommandJob], config: TrainConfig, path: Path, stop: StopRequest) -> None:
     """Sweep, draw, tell."""
     if os.path.lexists(path):
         raise InputError(f"there is a file in the place of the picture: {path}. Name another: --find-lr FILE.")

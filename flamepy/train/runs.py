@@ -12,17 +12,17 @@ import contextlib
 import math
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..backend.formula import bind
 from ..core.errors import DeviceError, NonFiniteError
-from . import checkpoint, curves
+from . import checkpoint, writers
 from .config import LoopConfig, TrainConfig, build, job_name, read_toml, settings
 from .display import PlainDisplay, duration, make_display
 from .events import Events
-from .job import Job, schedule_of
+from .job import CommandJob, Job, schedule_of
 from .lines import amount, whole
 from .loop import Loop
 from .problems import InputError
@@ -30,33 +30,17 @@ from .run_folder import JsonLines, RunFolder
 from .signals import StopRequest
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of job: its configuration and how to make it. `make(config, source)` reads the data and builds the model."""
-
-    config: type[TrainConfig]
-    make: Callable[[Any, str], Any]
-
-    @property
-    def name(self) -> str:
-        return job_name(self.config)
-
-
-def start(kind: Kind, config: TrainConfig, out: str | None, stop_after: int | None, stop: StopRequest) -> bool:
+def start(kind: type[CommandJob], config: TrainConfig, out: str | None, stop_after: int | None, stop: StopRequest) -> bool:
     """A new run; True when it ran to its end (False: --stop-after)."""
     check_stop_after(stop_after, 0)
     job = make(kind, config, config.data)
-    folder = RunFolder.create(out, job.name, job.config)
-    try:
+    with contextlib.closing(RunFolder.create(out, job.name, job.config)) as folder:
         return train(job, folder, None, stop_after, stop)
-    finally:
-        folder.close()
 
 
-def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> bool:
+def resume(kind: type[CommandJob], path: Path, given: dict[str, Any], stop_after: int | None, stop: StopRequest) -> bool:
     """Go on with the run in `path`; `given` holds the options named on the command line."""
-    folder = RunFolder.reopen(path)
-    try:
+    with contextlib.closing(RunFolder.reopen(path)) as folder:
         saved = checkpoint.load(folder.checkpoints)
         if saved is not None and given.get("steps", saved.step) < saved.step:
             raise InputError(f"nothing to do: --steps {given['steps']}, the run is at step {saved.step}. Give a later step.")
@@ -68,8 +52,6 @@ def resume(kind: Kind, path: Path, given: dict[str, Any], stop_after: int | None
             check_stop_after(stop_after, saved.step)
         job = make(kind, config, str(folder.data) if folder.data.exists() and "data" not in given else config.data)
         return train(job, folder, saved, stop_after, stop)
-    finally:
-        folder.close()
 
 
 def check_stop_after(stop_after: int | None, step: int) -> None:
@@ -77,26 +59,26 @@ def check_stop_after(stop_after: int | None, step: int) -> None:
         raise InputError(f"nothing to do: --stop-after {stop_after}, the run is at step {step}. Give a later step.")
 
 
-def make(kind: Kind, config: TrainConfig, source: str) -> Job:
+def make(kind: Callable[[Any, str], Any], config: TrainConfig, source: str) -> Job:
     """The job; what its device or this machine's memory cannot do becomes an InputError."""
     try:
-        return kind.make(config, source)
+        return kind(config, source)
     except DeviceError as error:
         raise InputError(f"cannot use --device {config.device}: {error}") from error
     except MemoryError as error:
         raise InputError("not enough memory for the model. Choose a smaller --width or --batch, or close other programs.") from error
 
 
-def kept_config(kind: Kind, folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
+def kept_config(kind: type[CommandJob], folder: RunFolder, given: dict[str, Any]) -> TrainConfig:
     """The run's own configuration; an option may repeat it, or change what no finished step depends on."""
-    config = build(kind.config, read_toml(kind.config, folder.config))
+    config = build(kind.settings, read_toml(kind.settings, folder.config))
     for name, value in given.items():
-        if value != getattr(config, name) and not settings(kind.config)[name].metadata.get("free"):
+        if value != getattr(config, name) and not settings(kind.settings)[name].metadata.get("free"):
             raise InputError(
                 f"a resumed run keeps its settings: --{name} {value} was given, the run has {getattr(config, name)}. "
                 f"Leave --{name} out, or start a new run."
             )
-    return build(kind.config, {**{n: getattr(config, n) for n in settings(kind.config)}, **given})
+    return build(kind.settings, {**{n: getattr(config, n) for n in settings(kind.settings)}, **given})
 
 
 def same_run(config: LoopConfig, saved: checkpoint.Checkpoint) -> None:
@@ -260,4 +242,4 @@ def stop_number(loop: Loop) -> int | None:
 def draw(job: Job, folder: RunFolder, display: PlainDisplay) -> None:
     rows = readable(folder.metrics, display)
     if rows:
-        curves.draw(rows, folder.curves, job.title, job.loss_unit)
+        writers.draw(rows, folder.curves, job.title, job.loss_unit)

@@ -7,6 +7,7 @@ is the same with the cache and without.
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import autograd, tensors
-from . import checkpoint, tokens
+from . import checkpoint, data
 from .config import LAST_SEED, DigitsConfig, GptConfig, build, job_name, read_table, read_toml, within
 from .files import quoted
 from .gpt import GPT, Cache
@@ -90,17 +91,17 @@ def command(run: Path, prompt: str, count: int, temperature: float, top_k: int, 
     ):
         within(f"--{name}", value, 0, high)
     model = load_model(run)
-    decode = tokens.StreamDecoder()
-    given = tokens.encode(prompt or "\n")
-    write(tokens.decode(given))
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character appears when its last byte is there
+    given = data.encode(prompt or "\n")
+    write(data.decode(given))
     for byte in generate(model, given, count, temperature, top_k, seed, cached):
-        write(decode(byte))
-    write(decode.end() + "\n")
+        write(decoder.decode(bytes([byte])))
+    write(decoder.decode(b"", final=True) + "\n")
 
 
 def write(text: str) -> None:
     """To standard output, at once; what it cannot show becomes a question mark or, in a terminal, a dot."""
     out = sys.stdout
-    text = tokens.printable(text) if out.isatty() else text
+    text = data.printable(text) if out.isatty() else text
     out.write(text.encode(out.encoding or "utf-8", "replace").decode(out.encoding or "utf-8"))
     out.flush()

@@ -27,7 +27,7 @@ from ..nn import Module
 from ..saving.plain import rebuilt
 from . import checkpoint, runs
 from .config import LoopConfig, build, read_toml, setting
-from .display import PlainDisplay, make_display
+from .display import make_display
 from .events import Events
 from .feed import Feed
 from .job import Batch
@@ -104,14 +104,11 @@ class OwnJob:
         return f'the same program with Trainer(..., folder="{folder.path}", resume=True)'
 
 
-class Quiet(PlainDisplay):
-    """Shows nothing."""
+class Nowhere(io.StringIO):
+    """What is written to it is gone."""
 
-    def __init__(self, steps: int, unit: str, per_step: int):
-        super().__init__(io.StringIO(), steps, unit, per_step)
-
-    def write(self, text: str) -> None:
-        pass
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 class Trainer:
@@ -175,11 +172,8 @@ class Trainer:
         checkpoint is saved and SystemExit raised, with 130 or 143. May be called again: it goes on from the last checkpoint, whatever was
         done to the model since."""
         with speaking():
-            if threading.current_thread() is threading.main_thread():
-                with StopRequest() as stop:
-                    done = self.run_in_folder(stop, stop_after)
-            else:
-                stop = StopRequest()
+            stop = StopRequest()
+            with stop if threading.current_thread() is threading.main_thread() else contextlib.nullcontext():
                 done = self.run_in_folder(stop, stop_after)
         if stop.number is not None:
             raise SystemExit(128 + stop.number)
@@ -196,23 +190,19 @@ class Trainer:
             folder = RunFolder.reopen(Path(str(self.place)))
         else:
             folder = RunFolder.create(self.place, self.job.name, config)
-        make = Quiet if self.quiet else make_display
-        try:
+        with contextlib.ExitStack() as ending:
+            ending.callback(folder.close)
             saved = self.fitting(folder) if there else None
             self.job.given = self.given(saved)
             self.place, self.resume = str(folder.path), True
-            runs.check_stop_after(stop_after, 0 if saved is None else saved.step)
-            display = make(config.steps, self.job.unit, self.job.per_step)
-            close = tensorboard_writer(folder, self.events, 0 if saved is None else saved.step) if config.tensorboard else None
-            try:
-                return runs.train(self.job, folder, saved, stop_after, stop, self.events, display)
-            finally:
-                if close is not None:
-                    close()
-                if config.csv:
-                    write_csv(folder)
-        finally:
-            folder.close()
+            step = 0 if saved is None else saved.step
+            runs.check_stop_after(stop_after, step)
+            display = make_display(config.steps, self.job.unit, self.job.per_step, Nowhere() if self.quiet else None)
+            if config.tensorboard:
+                ending.callback(tensorboard_writer(folder, self.events, step))
+            if config.csv:
+                ending.callback(write_csv, folder)
+            return runs.train(self.job, folder, saved, stop_after, stop, self.events, display)
 
     def fitting(self, folder: RunFolder) -> checkpoint.Checkpoint | None:
         """The checkpoint to go on from; InputError when it was made with other options."""

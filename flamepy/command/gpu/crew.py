@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -58,9 +57,7 @@ class Crew:
     """Workers that do cases side by side. One that dies, hangs or says that the device has failed is replaced."""
 
     def __init__(self, asked: list[Answer], workers: int, patience: float, deadline: float, told: Callable[[Answer], None]):
-        self.waiting: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        for item in asked:
-            self.waiting.put(item)
+        self.waiting = iter(asked)  # all threads take from it
         self.answers: list[Answer] = []
         self.reached: set[str] = set()
         self.launchers: set[str] = set()
@@ -74,11 +71,7 @@ class Crew:
 
     def work(self) -> None:
         process = None
-        while True:
-            try:
-                item = self.waiting.get_nowait()
-            except queue.Empty:
-                break
+        for item in self.waiting:
             if time.monotonic() > self.deadline:
                 self.note({**item, "ok": False, "error": "not done: out of time", "skipped": True})
                 continue

@@ -82,17 +82,12 @@ def commit() -> str:
     """The checkout's commit, with -dirty when files differ from it; empty where there is none."""
     if not (PACKAGE.parent / ".git").exists():
         return ""
-    command = ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    return said("git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
 
 
-def nvidia_smi() -> str:
-    query = "name,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
+def said(*command: str) -> str:
+    """What another program writes; nothing where there is none."""
     try:
-        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -124,7 +119,8 @@ def command(file: Path | None = None, cases: str = "") -> int:
 def there(report: Report) -> bool:
     """Versions, and whether there is a GPU that runs a kernel."""
     say("device" + " (emulated: a smaller round, and no speeds)" * report.emulated)
-    report.keep("nvidia_smi", nvidia_smi())
+    query = "name,driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
+    report.keep("nvidia_smi", said("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"))
     found = report.task("facts", SLOW_PATIENCE)
     for name, number in found.get("packages", {}).items():
         row(name, number)
