@@ -41,5 +41,5 @@ BUDGETS = {
     "flamepy/regularizer": (1250, "penalties on parameters and gradients"),
     "flamepy/saving": (400, "files of tensors"),
     "flamepy/schedules": (600, "learning rates over time"),
-    "flamepy/train": (4250, "runs: the loop, data, checkpoints, ledger, display"),
+    "flamepy/train": (4200, "runs: the loop, data, checkpoints, ledger, display"),
 }

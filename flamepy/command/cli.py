@@ -63,7 +63,7 @@ def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
         out: str | None, resume: str | None, stop_after: int | None, find_lr: str | None, config: str | None, preset: str | None,
         **options: Any,
     ) -> int:  # fmt: skip
-        from ..train import jobs, rates
+        from ..train import jobs
 
         given = {key: value for key, value in options.items() if value is not None}
         stop: StopRequest = click.get_current_context().obj
@@ -73,7 +73,7 @@ def train_job(name: str, kind: type[TrainConfig]) -> Callable[..., int]:
             for option, other in (("--out", out), ("--resume", resume), ("--stop-after", stop_after)):
                 if other is not None:
                     raise InputError(f"{option} does not go with --find-lr: {other}. It makes no run folder.")
-            rates.command(jobs.KINDS[name], resolve(kind, given, None if config is None else Path(config), preset), find_lr, stop)
+            jobs.try_rates(name, resolve(kind, given, None if config is None else Path(config), preset), find_lr, stop)
         elif resume is None:
             wanted = resolve(kind, given, None if config is None else Path(config), preset)
             jobs.start(name, wanted, out, stop_after, stop)

@@ -1,24 +1,36 @@
-"""The jobs by name, for the command line; `digits` with both models is two runs, in two folders inside one."""
+"""The jobs by name, for the command line: to be trained, or their learning rates tried; `digits` with both models is two runs, in two
+folders inside one."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..backend.formula import bind
+from ..schedules.search import find_lr
 from . import checkpoint, runs
 from .config import DigitsConfig, TrainConfig, build, read_toml
 from .digits import DigitsJob
+from .display import PlainDisplay
+from .files import writing
 from .gpt_job import GptJob
 from .images import load_images
 from .job import CommandJob
 from .keeping import check_data
+from .lines import whole
+from .loop import Loop
+from .problems import InputError
 from .run_folder import RunFolder, check_run
 from .signals import StopRequest
 
 KINDS: dict[str, type[CommandJob]] = {"gpt": GptJob, "digits": DigitsJob}
 BOTH = ("mlp", "cnn")
+SHOWN = 10  # lines of the table of rates
 
 
 def start(name: str, config: TrainConfig, out: str | None, stop_after: int | None, stop: StopRequest) -> None:
@@ -66,3 +78,44 @@ def both(folder: RunFolder, config: Any, given: dict[str, Any], stop_after: int 
         if stop or not done:
             return
         print()
+
+
+# ---- --find-lr -------------------------------------------------------------------------------------------------------------------------
+def try_rates(name: str, config: TrainConfig, picture: str, stop: StopRequest) -> None:
+    """--find-lr: try a hundred learning rates on the job that would be trained, or on each of its two, and suggest one. No run folder is
+    made: all that is written is the picture."""
+    path = Path(os.path.abspath(os.path.expanduser(picture)))
+    if not (isinstance(config, DigitsConfig) and config.model == "both"):
+        sweep(KINDS[name], config, path, stop)
+        return
+    for model in BOTH:
+        sweep(KINDS[name], replace(config, model=model), path.with_name(f"{path.stem}-{model}{path.suffix}"), stop)
+
+
+def sweep(kind: type[CommandJob], config: TrainConfig, path: Path, stop: StopRequest) -> None:
+    """Sweep, draw, tell."""
+    if os.path.lexists(path):
+        raise InputError(f"there is a file in the place of the picture: {path}. Name another: --find-lr FILE.")
+    if not path.parent.is_dir():
+        raise InputError(f"no such folder: {path.parent}. Make it, or name another picture: --find-lr FILE.")
+    job: Any = runs.make(kind, config, config.data)
+    display = PlainDisplay(sys.stdout, config.steps, job.unit, job.per_step)
+    for line in (job.title, f"data      {job.data_line}", f"rates     a larger one at each step; {job.settings_line}"):
+        display.line(line)
+    loop = Loop(job, RunFolder.nowhere(), display, stop)
+    steps = itertools.count()
+    forget = bind.on_compile(display.compiled)
+    try:
+        found = find_lr(lambda: loop.update(*loop.batches(next(steps)))[0], job.optimizer)
+    finally:
+        forget()
+        display.compile_summary()
+    for i in range(0, len(found.rates), -(-len(found.rates) // SHOWN)):
+        display.line(f"learning rate {found.rates[i]:.2e}  loss {found.losses[i]:.4f}  smoothed {found.smoothed[i]:.4f}")
+    if found.exploded is not None:
+        display.line(f"exploded    from {found.exploded:.2g} on: the loss is higher than it was before, or not finite")
+    with writing(path):
+        found.save(path)
+    best = found.suggestion
+    display.line(f"suggestion  --lr {best:.2g}" if best is not None else "suggestion  none: the loss did not fall at any rate")
+    display.line(f"written   {whole(path)}")
