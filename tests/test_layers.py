@@ -38,7 +38,7 @@ LATE_CIRCLES = {
     frozenset({"backend.cuda.device", "backend.cuda.runtime.stream"}),
     frozenset({"cuda.kernels", "cuda.recording"}),
 }
-LATE = 41  # pairs of files joined by such an import
+LATE = 40  # pairs of files joined by such an import
 
 
 def layer(path: Path) -> str:
