@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from .core import row_words
+from .backend.formula import row_words
+from .backend.plain.rows import ON_NUMBERS
 from .core.device import device
 from .core.door import Door
 from .core.errors import DeviceError, ShapeError
-from .core.formula import ON_ARRAYS, ON_NUMBERS, globals_of, typed
+from .core.formula import ON_ARRAYS, globals_of, typed
 from .core.op import PUBLIC, Op, arguments, is_own, unrecorded
 from .core.pointwise import is_number, on_tensors
 from .core.tape import TapeEntry
@@ -191,7 +192,7 @@ def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attr
 def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
     """Apply a formula to arrays of two numbers, as the plain backend does; None among the values stands for an input."""
     given = [np.full(2, 0.5) if v is None else v for v in values]
-    y = tried(name, function, typed(function, FLOAT64, ON_ARRAYS, False), given, "arrays")
+    y = tried(name, function, typed(function, FLOAT64, ON_ARRAYS), given, "arrays")
     if not is_number(y) and not (isinstance(y, np.ndarray) and y.shape == (2,) and y.dtype.kind in "fiub"):
         raise ValueError(f"{name}: {function.__name__} returns no number: a {type(y).__name__}. Return one number for each element.")
 
@@ -208,7 +209,7 @@ def try_rule(name: str, function: Any, values: Sequence[Any]) -> None:
 def try_body(name: str, function: Any, arrays: int, values: Sequence[Any]) -> None:
     """Run a body on one row of three numbers; `values` are its attributes."""
     rows = [np.full(3, 0.5) for _ in range(arrays)]
-    tried(name, function, typed(function, FLOAT64, ON_NUMBERS, True), [0, *rows, *values, 1, 3], "a row of three numbers")
+    tried(name, function, typed(function, FLOAT64, ON_NUMBERS), [0, *rows, *values, 1, 3], "a row of three numbers")
 
 
 def tried(name: str, function: Any, form: Any, given: Sequence[Any], what: str) -> Any:

@@ -335,9 +335,10 @@ REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for nam
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL = {
     "power": "pow", "whole_power": "pow", "clip": "clamp", "gelu_erf": "gelu", "gelu_tanh": "gelu", "bell": "gelu", "normal_tail": "gelu",
-    "sum_to": "add", "sum_squares": "var", "variance": "var", "root": "std", "product": "matmul", "rounding_linear": "linear",
-    "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem", "unsliced": "pad", "rows_at": "getitem",
-    "rows_added": "getitem", "joined": "cat", "row_cross_entropy": "cross_entropy", "huber": "huber_loss", "bce": "binary_cross_entropy",
+    "sum_to": "add", "sum_squares": "var", "variance": "var", "root": "std", "product": "matmul", "wide_product": "matmul",
+    "rounding_linear": "linear", "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem",
+    "unsliced": "pad", "rows_at": "getitem", "rows_added": "getitem", "joined": "cat", "row_cross_entropy": "cross_entropy",
+    "huber": "huber_loss", "bce": "binary_cross_entropy",
     "bce_logits": "binary_cross_entropy_with_logits", "dropped": "dropout", "attention": "scaled_dot_product_attention",
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",

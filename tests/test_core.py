@@ -1,5 +1,4 @@
-"""core/ alone: its folder, copied to where nothing else of flamepy is, has a device that takes formulas and row bodies, ops, a tape
-and a way back."""
+"""core/ alone: its folder, copied to where nothing else of flamepy is, has a device that takes formulas, ops, a tape and a way back."""
 
 from __future__ import annotations
 
@@ -18,7 +17,6 @@ from core.backward import backward
 from core.device import device
 from core.op import PUBLIC
 from core.ops import matrices, pointwise
-from core.row_words import lane, lanes, top_and_sum
 from core.spec import spec_of
 from core.tensor import Tensor
 from core.words import exp
@@ -28,18 +26,11 @@ F4 = np.dtype("f4")
 def swish_y(x, beta):
     return x / (1.0 + exp(-beta * x))
 
-def softmax_row(r, y, x, rows, cols):
-    top, total = top_and_sum(None, x[r * cols : (r + 1) * cols], cols)
-    for j in range(lane(), cols, lanes()):
-        y[r * cols + j] = exp(x[r * cols + j] - top) / total
-
 numbers = np.linspace(-2, 2, 6, dtype=F4)
 here = device()
 x, y = here.upload(numbers), here.empty(6, F4)
 here.launch("map", swish_y, (y,), (x,), (F4.type(0.5),), F4)
 assert here.download(y).dtype == F4 and np.allclose(here.download(y), numbers / (1 + np.exp(-0.5 * numbers)))
-here.launch("row", softmax_row, (y,), (x,), (2, 3), F4)
-assert np.allclose(here.download(y).reshape(2, 3).sum(1), 1)
 
 here.copy(x, here.upload(np.array([4.0, 5.0, 6.0, 7.0, 8.0, 9.0])))
 x.wrote("copy")

@@ -21,7 +21,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.core.op import REGISTRY
-from flamepy.ops import losses, row_norms, rows
+from flamepy.ops import losses, norm_bodies, rows
 
 RESIDUAL_NORM = REGISTRY["residual_layer_norm"]
 
@@ -107,14 +107,14 @@ def test_norm_kernels_have_the_same_bits_for_any_workers(size: tuple[int, int], 
     x, g, more = (draw(n, cols, seed=i, dtype=dtype).reshape(-1) for i in range(3))
     w, b = draw(cols, dtype=dtype), draw(cols, seed=1, dtype=dtype)
     blank = [np.full(s, np.nan, dtype) for s in (n * cols, 2 * n, n)]
-    _, mean, rstd = same_for_any_workers("row", row_norms.layer_norm_row, dtype, blank, x, w, b, dtype.type(1e-5), n, cols)
-    same_for_any_workers("row", row_norms.residual_norm_row, dtype, [blank[0], *blank], x, more, w, b, dtype.type(1e-5), n, cols)
-    same_for_any_workers("row", row_norms.rms_norm_row, dtype, blank[::2], x, w, dtype.type(1e-5), n, cols)
+    _, mean, rstd = same_for_any_workers("row", norm_bodies.layer_norm_row, dtype, blank, x, w, b, dtype.type(1e-5), n, cols)
+    same_for_any_workers("row", norm_bodies.residual_norm_row, dtype, [blank[0], *blank], x, more, w, b, dtype.type(1e-5), n, cols)
+    same_for_any_workers("row", norm_bodies.rms_norm_row, dtype, blank[::2], x, w, dtype.type(1e-5), n, cols)
     chunk = 40
     chunks = -(-n // chunk)
     outs = [np.full(n * cols, np.nan, dtype), *[np.full(chunks * 2 * cols, np.nan, dtype) for _ in range(2)]]
     args = (np.array([chunk, 2 * cols]), g, more, x, w, mean, rstd, n, cols)
-    _, sums, _ = same_for_any_workers("row_sums", row_norms.norm_dx_row, dtype, outs, *args)
+    _, sums, _ = same_for_any_workers("row_sums", norm_bodies.norm_dx_row, dtype, outs, *args)
     start = [np.ones(cols, dtype), np.full(cols, np.nan, dtype), sums]
     dw, db, _ = same_for_any_workers("add_chunks", None, dtype, start, chunks, cols, True, False)
     _, _, want_w, want_b = norm_oracle(x.reshape(size), g.reshape(size), w, 1e-5, True)
@@ -237,7 +237,7 @@ def test_residual_norm_in_sixteen_bits_and_what_it_refuses() -> None:
 def test_norm_kernels_are_the_formulas_as_written() -> None:
     x, r, w, b = draw(2, 5), draw(2, 5, seed=1), draw(5), draw(5, seed=2)
     outs = [np.zeros(10), np.zeros(10), np.zeros(4), np.zeros(2)]
-    plain: Any = row_norms.residual_norm_row
+    plain: Any = norm_bodies.residual_norm_row
     for row in range(2):
         plain(row, *outs, x.reshape(-1), r.reshape(-1), w, b, 1e-5, 2, 5)
     s, y = RESIDUAL_NORM(*map(fp.tensor, (x, r, w, b)))
@@ -278,11 +278,11 @@ BODIES: dict[str, tuple[str, Any, tuple]] = {
         "rows_together", losses.cross_entropy_row.together,  # type: ignore[attr-defined]
         (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), F32.type(0), -100, True),
     ),
-    "layer norm": ("row", row_norms.layer_norm_row, (FLAT[0], MEANS, ROW, FLAT[1], COLUMN, COLUMN, F32.type(1e-5))),
-    "residual norm": ("row", row_norms.residual_norm_row, (*FLAT[:2], MEANS, ROW, *FLAT[2:4], COLUMN, COLUMN, F32.type(1e-5))),
-    "norm dx": ("row", row_norms.norm_dx_row, (FLAT[0], None, FLAT[1], FLAT[2], FLAT[3], COLUMN, MEANS, ROW)),
+    "layer norm": ("row", norm_bodies.layer_norm_row, (FLAT[0], MEANS, ROW, FLAT[1], COLUMN, COLUMN, F32.type(1e-5))),
+    "residual norm": ("row", norm_bodies.residual_norm_row, (*FLAT[:2], MEANS, ROW, *FLAT[2:4], COLUMN, COLUMN, F32.type(1e-5))),
+    "norm dx": ("row", norm_bodies.norm_dx_row, (FLAT[0], None, FLAT[1], FLAT[2], FLAT[3], COLUMN, MEANS, ROW)),
     "norm dx dw db": (
-        "row_sums", row_norms.norm_dx_row,
+        "row_sums", norm_bodies.norm_dx_row,
         (FLAT[0], np.ones(2 * C4, F32), np.ones(2 * C4, F32), np.array([R4, 2 * C4]), FLAT[1], None, FLAT[3], COLUMN, MEANS, ROW),
     ),
 }  # fmt: skip

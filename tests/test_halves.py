@@ -22,7 +22,7 @@ import flamepy.nn.functional as F
 import flamepy.regularizer as reg
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.runtime import compiler, halves, parallel
-from flamepy.core.formula import typed
+from flamepy.backend.formula.bind import typed
 from flamepy.ops import activations, norm_bodies, pointwise, rows
 from flamepy.ops.row_norms import residual_layer_norm
 

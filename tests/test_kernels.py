@@ -18,8 +18,7 @@ import flamepy as fp
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
 from flamepy.backend.cpu.runtime import compiler
 from flamepy.backend.cpu.runtime.memory import APART
-from flamepy.backend.formula.bind import bind, digest, on_compile
-from flamepy.core.formula import typed
+from flamepy.backend.formula.bind import bind, digest, on_compile, typed
 from flamepy.core.gradients import add_y
 from flamepy.core.op import REGISTRY
 from flamepy.core.pointwise import Pointwise

@@ -8,9 +8,26 @@ import numpy as np
 import pytest
 from launches import B1, F4, F8, FLOATS, I4, I8, ON, close, numbers
 
-from flamepy.core import words
-from flamepy.core.row_words import all_max, all_sum, lane, lanes
-from flamepy.core.words import INF, abs, erf, exp_down, fmax, log, normal_tail, pow, real, rint, select, sign, sqrt
+from flamepy import words
+from flamepy.words import (
+    INF,
+    abs,
+    all_max,
+    all_sum,
+    erf,
+    exp_down,
+    fmax,
+    lane,
+    lanes,
+    log,
+    normal_tail,
+    pow,
+    real,
+    rint,
+    select,
+    sign,
+    sqrt,
+)  # fmt: skip
 
 pytestmark = ON
 

@@ -10,7 +10,9 @@ import pytest
 from launches import F4, Bench
 
 from flamepy.backend.base import device
+from flamepy.backend.formula.row_words import lane, lanes, top_and_sum
 from flamepy.core.errors import DeviceError
+from flamepy.words import exp
 
 
 @pytest.fixture
@@ -30,6 +32,17 @@ def test_refusals(on):
     with pytest.raises(DeviceError, match=r"'plain:1'\. Use 'plain'"):
         device("plain:1")
     assert on.device == "plain" and [line for line in on.device.findings() if "NumPy" in line[1]]
+
+
+def softmax_row(r, y, x, rows, cols):
+    top, total = top_and_sum(None, x[r * cols : (r + 1) * cols], cols)
+    for j in range(lane(), cols, lanes()):
+        y[r * cols + j] = exp(x[r * cols + j] - top) / total
+
+
+def test_it_takes_row_bodies(on):
+    (y,) = on("row", [(6, F4)], [np.linspace(-2, 2, 6, dtype=F4)], (2, 3), softmax_row)
+    assert np.allclose(y.reshape(2, 3).sum(1), 1)
 
 
 def test_nothing_is_compiled(on):

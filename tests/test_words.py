@@ -21,10 +21,13 @@ from hypothesis import strategies as st
 from machine_code import known, packed
 
 import flamepy as fp
+from flamepy import words as plain
 from flamepy.backend.cpu.loops.words import CONSTANTS, WORDS
-from flamepy.core import row_words
-from flamepy.core import words as plain
-from flamepy.core.formula import ON_NUMBERS, typed
+from flamepy.backend.formula import row_words
+from flamepy.backend.formula import words as more
+from flamepy.backend.plain.rows import ON_NUMBERS
+from flamepy.core import words as core
+from flamepy.core.formula import typed
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]
@@ -256,15 +259,15 @@ def test_small_words():
     for dtype in FLOATS:
         assert CONSTANTS["INF"][dtype] == math.inf and CONSTANTS["EPS"][dtype] == np.finfo(dtype).eps
         assert called("real", dtype, 3) == 3.0
-    assert set(plain.__all__) == (set(WORDS) | set(CONSTANTS))
-    assert set(plain.VOCABULARY) == set(WORDS)  # every word has a compiled form
+    assert {*core.__all__, *more.__all__} == (set(WORDS) | set(CONSTANTS))
+    assert set(core.VOCABULARY) == set(WORDS)  # every word has a compiled form
 
 
 def named_like_words(module: str, **names: Any) -> Any:
     """A function of that module with these globals, typed for float32."""
     function = FunctionType((lambda x: (EPS, LINE, lane, x)).__code__, {"__name__": module, "LINE": 3, **names}, "named")  # noqa: F821
     words = {"EPS": np.finfo("f4").eps, "LINE": 0, "lane": "the word"}
-    return typed(function, FLOATS[0], replace(ON_NUMBERS, words=lambda dtype: words), False)
+    return typed(function, FLOATS[0], replace(ON_NUMBERS, words=lambda dtype: words))
 
 
 def test_a_word_is_told_by_what_it_is():

@@ -29,6 +29,8 @@ from .op import on_result as on_result
 from .ops.network import cross_entropy as cross_entropy
 from .ops.network import gelu as gelu
 from .ops.network import layer_norm as layer_norm
+from .ops.network import log_softmax as log_softmax
+from .ops.network import softmax as softmax
 from .optimizers import SGD as SGD
 from .optimizers import Adam as Adam
 from .optimizers import AdamW as AdamW

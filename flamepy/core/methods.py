@@ -18,7 +18,7 @@ from .dtypes import DTYPES, INTEGERS, as_dtype, int64
 from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradients import GradientMap
 from .hooks import TensorHook
-from .ops import copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
+from .ops import copy, indexing, matrices, pointwise, reduce, shape  # noqa: F401
 from .spec import spec_of
 from .tape import TapeEntry, file_line, user_frame
 from .tensor import Tensor, attach

@@ -14,7 +14,7 @@ import numpy as np
 
 from .device import Buffer, Device, Memory, openers
 from .errors import DeviceError
-from .formula import typed
+from .formula import copied
 from .kernels import KERNELS
 
 Formula = Callable[..., Any] | None
@@ -25,7 +25,7 @@ def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[lis
     if name not in KERNELS:
         raise DeviceError(f"plain: no such kernel: '{name}'. Use one of {', '.join(sorted(KERNELS))}.")
     kernel, dialect = KERNELS[name]
-    return partial(kernel, None if formula is None else typed(formula, np.dtype(dtype), dialect, False))
+    return partial(kernel, None if formula is None else copied(formula, np.dtype(dtype), dialect))
 
 
 class PlainDevice(Device):

@@ -243,7 +243,7 @@ def quick_matmul(plain: Any) -> Any:
     def matmul(*args: Any, **options: Any) -> Any:
         try:
             a, b = args
-            known = REGISTRY["product"].plans.calls[thread.modes.recording].get((a.spec, b.spec, False, False, False))  # type: ignore[attr-defined]
+            known = REGISTRY["product"].plans.calls[thread.modes.recording].get((a.spec, b.spec, False, False))  # type: ignore[attr-defined]
         except (AttributeError, ValueError):  # no Tensors
             return plain(*args, **options)
         if known is None or options:

@@ -6,7 +6,7 @@ writes).
     activations.py powers.py rounding.py logic.py   one number at a time
     products.py conv.py attention.py                products
     reduce_more.py variance.py                      many numbers to one
-    row_norms.py losses.py rowwise.py               one row at a time
+    rows.py row_norms.py losses.py rowwise.py       one row at a time
     shape_more.py joining.py picking.py             moving numbers about
     random.py                                       random numbers
 """
@@ -20,7 +20,7 @@ import numpy as np
 from ..autograd import is_grad_enabled
 from ..core import op as _op
 from ..core.errors import DTypeError, FlameError
-from ..core.ops import axes, copy, indexing, matrices, pointwise, reduce, rows, shape  # noqa: F401
+from ..core.ops import axes, copy, indexing, matrices, pointwise, reduce, shape  # noqa: F401
 from . import (  # noqa: F401
     activations,
     attention,
@@ -35,6 +35,7 @@ from . import (  # noqa: F401
     reduce_more,
     rounding,
     row_norms,
+    rows,
     shape_more,
     variance,
 )

@@ -14,12 +14,12 @@ from ..core.ops.indexing import check_ids
 from ..core.ops.matrices import matmul
 from ..core.ops.pointwise import add, div, mul, ne, neg, where
 from ..core.ops.reduce import sum as sum_op
-from ..core.ops.rows import log_softmax
 from ..core.ops.shape import permute, reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
 from .picking import index_select
+from .rows import log_softmax
 
 REDUCTIONS = ("none", "mean", "sum")
 

@@ -6,7 +6,7 @@ makes it: see half_cross_entropy in losses.py.
 
 from __future__ import annotations
 
-from ..core.row_words import (
+from ..backend.formula.row_words import (
     LINE,
     RUN,
     TOGETHER,
@@ -21,7 +21,8 @@ from ..core.row_words import (
     top_of,
     wide,
 )
-from ..core.words import INF, exp_down, fmax, log, real
+from ..backend.formula.words import fmax
+from ..core.words import INF, exp_down, log, real
 
 
 def kept_sum(e, x, top, cols):

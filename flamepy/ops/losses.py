@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.formula.words import log1p
 from ..core import op
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
@@ -24,16 +25,16 @@ from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import min as min_op
 from ..core.ops.reduce import sum as sum_op
-from ..core.ops.rows import softmax
 from ..core.ops.shape import reshape
 from ..core.pointwise import pointwise
 from ..core.tensor import Tensor
-from ..core.words import abs, exp_down, log, log1p, maximum, select, sign
+from ..core.words import abs, exp_down, log, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
 from .activations import sigmoid
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
 from .rounding import clamp
+from .rows import softmax
 from .widening import narrowed, widened
 
 

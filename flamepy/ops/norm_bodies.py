@@ -6,14 +6,15 @@ rounding cut off their mean; rows whose squares are too large or too small for t
 
 from __future__ import annotations
 
-from ..core.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
-from ..core.words import EPS, INF, abs, fmax, maximum, real, sqrt
+from ..backend.formula.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
+from ..backend.formula.words import fmax
+from ..core.words import EPS, INF, abs, maximum, real, sqrt
 
 
 def layer_norm_row(r, y, mean, rstd, x, w, b, eps, rows, cols):
     y, x = y[r * cols : r * cols + cols], x[r * cols : r * cols + cols]
     near = middle(x, cols)
-    total, square = long_sums(deviations, cols, x, near)
+    total, square = long_sums(deviations, cols, x, None, near)
     normalise(r, y, mean, rstd, x, None, near, total / real(cols), square / real(cols), w, b, eps, cols)
 
 
@@ -43,7 +44,7 @@ def rounding_norm_row(r, y, xn, mean, rstd, s, x, residual, w, b, eps, rows, col
     y, xn, x, more = y[first : first + cols], xn[first : first + cols], x[first : first + cols], None
     if residual is None:
         near = middle(x, cols)
-        total, square = long_sums(deviations, cols, x, near)
+        total, square = long_sums(deviations, cols, x, None, near)
     else:
         s, residual = s[first : first + cols], residual[first : first + cols]
         near = middle(x, cols) + middle(residual, cols)
@@ -81,11 +82,11 @@ def middle(x, cols):
     return (0.25 * x[0] + 0.25 * x[step]) + (0.25 * x[2 * step] + 0.25 * x[3 * step])
 
 
-def deviations(first, cols, x, near):
-    """The sums of x - near and of its square."""
+def deviations(first, cols, x, more, near):
+    """The sums of x (+ more) - near and of its square."""
     total, square = 0.0, 0.0
     for j in run_at(first, cols):
-        value = x[j] - near
+        value = summed(x, more, j) - near
         total += value
         square += value * value
     return total, square
@@ -96,21 +97,12 @@ def sums_of_added(cols, s, x, residual, near):
     if LINE > 0:
         return long_sums(added, cols, s, x, residual, near)
     put_row(plus, cols, s, x, residual)
-    return long_sums(plus_deviations, cols, x, residual, near)
+    return long_sums(deviations, cols, x, residual, near)
 
 
 def plus(first, cols, s, x, residual):
     for j in run_at(first, cols):
         s[j] = x[j] + residual[j]
-
-
-def plus_deviations(first, cols, x, residual, near):
-    total, square = 0.0, 0.0
-    for j in run_at(first, cols):
-        value = x[j] + residual[j] - near
-        total += value
-        square += value * value
-    return total, square
 
 
 def added(first, cols, s, x, residual, near):

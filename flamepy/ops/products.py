@@ -15,7 +15,7 @@ from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import launch, like, share
 from ..core.ops.copy import cast
-from ..core.ops.matrices import cotangents, matmul, product
+from ..core.ops.matrices import cotangents, matmul, multiplied, product
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import Pointwise, on_tensors
@@ -28,17 +28,27 @@ from ..engine.half import together
 form(only_for={"a": "b", "b": "a"})(product)
 
 
-@product.backward
+@form(only_for={"a": "b", "b": "a"})
+@custom(inputs=2, title="matmul", internal=True)
+def wide_product(a, b, ta=False, tb=False):
+    """product() with a result in the type that its operands are computed in."""
+    return multiplied(a, b, ta, tb, a.spec.computed)
+
+
 def half_product_dx(g, a, b, wanted, ta, tb):
     """The cotangent of a 16-bit result is float32: rounded, unless float16 has no room for small gradients."""
     if (a if b is None else b).dtype == float16:
-        return cotangents(product.body, g, a, b, wanted, ta, tb)
+        return cotangents(wide_product.body, g, a, b, wanted, ta, tb)
     return half_product_ddx(g, a, b, wanted, ta, tb)
 
 
-@product.graph
 def half_product_ddx(g, a, b, wanted, ta, tb):
-    return cotangents(product, cast(g, (a if b is None else b).dtype), a, b, wanted, ta, tb)
+    return cotangents(wide_product, cast(g, (a if b is None else b).dtype), a, b, wanted, ta, tb)
+
+
+for times in (product, wide_product):
+    times.backward(half_product_dx)
+    times.graph(half_product_ddx)
 
 
 # ---- linear -----------------------------------------------------------------------------------------------------------------------
@@ -177,7 +187,7 @@ def linear_ddx(g, x, weight, bias, kept, wanted, shapes, activation, as_y):
         dz = on_tensors(act.rule[0], g.dtype)(*[values[name] for name in act.names[0]])
     g2 = reshape(dz, (rows, n_out))
     dx = reshape(matmul(g2, weight), shapes[0]) if wanted[0] else None
-    dw = product(g2, reshape(x, (rows, n_in)), True, False, False) if wanted[1] else None
+    dw = product(g2, reshape(x, (rows, n_in)), True, False) if wanted[1] else None
     return dx, dw, sum_op(g2, axis=0) if wanted[2] else None, g
 
 

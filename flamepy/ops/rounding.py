@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backend.formula.words import ceil, floor
 from ..core.errors import DTypeError
 from ..core.op import SCALARS
 from ..core.ops.axes import composed
 from ..core.ops.pointwise import maximum_op, minimum_op
 from ..core.pointwise import pass_g, pointwise, zero
 from ..core.tensor import Tensor
-from ..core.words import INF, ceil, floor, maximum, minimum, rint, select
+from ..core.words import INF, maximum, minimum, rint, select
 
 
 def floor_y(x):

@@ -19,24 +19,14 @@ from ..core.ops.axes import as_shape, composed
 from ..core.ops.pointwise import rsqrt
 from ..core.ops.reduce import mean as mean_op
 from ..core.ops.reduce import sum as sum_op
-from ..core.ops.rows import over_rows
 from ..core.ops.shape import reshape
 from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade
 from ..engine.half import together
-from .norm_bodies import (
-    half_residual_norm_row,
-    kept_norm_dx_row,
-    layer_norm_row,
-    norm_dx_row,
-    remade_norm_row,
-    residual_norm_row,
-    rms_norm_row,
-    rounding_norm_row,
-    rounding_rms_row,
-)
+from . import norm_bodies as bodies
+from .rows import over_rows
 
 
 def norm_shape(x: Any, weight: Any, bias: Any, shape: Any) -> tuple[int, ...]:
@@ -58,16 +48,22 @@ def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = 
     return x.size // cols if cols else 0, cols
 
 
-def norm_results(xs: tuple, rows: int, eps: float, dtype: Any) -> tuple[Any, Any, Any, Any]:
-    """y (in `dtype`, or the inputs' own), mean and rstd of the rows, to be filled in, and eps as their body takes it."""
-    x, own = xs[0], together(xs)
+def started(name: str, xs: tuple, weight: Any, bias: Any, eps: float, shape: Any, dtype: Any) -> tuple[Any, ...]:
+    """For the norm of x = xs[0], or of x plus a residual: y (in `dtype`, or the inputs' own), mean and rstd of the rows, to be filled in;
+    the length of a row; eps as a body takes it; how many axes are normalised. Raises ShapeError."""
+    x, shape, own = xs[0], norm_shape(xs[0], weight, bias, shape), together((*xs, weight, bias))
+    rows, cols = rows_of(name, x, shape, weight, bias)
+    for residual in xs[1:]:
+        if residual is not None and residual.shape != x.shape:
+            raise ShapeError(f"{name}: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
     wide = computed(own)
-    return like(x, dtype=dtype or own), new((rows, 2), wide, x.device), new((rows,), wide, x.device), number(float(eps), wide)
+    y, mean, rstd = like(x, dtype=dtype or own), new((rows, 2), wide, x.device), new((rows,), wide, x.device)
+    return y, mean, rstd, cols, (number(float(eps), wide),), len(shape)
 
 
 # ---- backward, shared --------------------------------------------------------------------------------------------------------
 def norm_backward(
-    ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list, body: Any = norm_dx_row
+    ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list, body: Any = bodies.norm_dx_row
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
 
@@ -113,11 +109,9 @@ def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None, dt
     `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
     `dtype`: what the result is rounded to, where it is another than the inputs'.
     """
-    shape = norm_shape(x, weight, bias, normalized_shape)
-    rows, cols = rows_of("layer_norm", x, shape, weight, bias)
-    y, mean, rstd, small = norm_results((x, weight, bias), rows, eps, dtype)
-    over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,), mean.dtype)
-    return y, {"mean": mean, "rstd": rstd, "depth": len(shape)}
+    y, mean, rstd, cols, small, depth = started("layer_norm", (x,), weight, bias, eps, normalized_shape, dtype)
+    over_rows(bodies.layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, small, mean.dtype)
+    return y, {"mean": mean, "rstd": rstd, "depth": depth}
 
 
 @layer_norm_op.backward
@@ -137,19 +131,15 @@ def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
 
     Backward adds the cotangents of both in one launch. The axes and `dtype`, that of the norm, are those of layer_norm.
     """
-    shape = norm_shape(x, weight, bias, normalized_shape)
-    rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
-    y, mean, rstd, small = norm_results((x, residual, weight, bias), rows, eps, dtype)
+    y, mean, rstd, cols, small, depth = started("residual_layer_norm", (x, residual), weight, bias, eps, normalized_shape, dtype)
     if residual is None:
         s = share(x, x.shape)
-        over_rows(layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, (small,), mean.dtype)
-    elif residual.shape == x.shape:
-        s = like(x, dtype=together((x, residual)))
-        body = half_residual_norm_row if s.dtype in HALF else residual_norm_row
-        over_rows(body, (s, y, mean, rstd), (x, residual, weight, bias), cols, (small,), mean.dtype)
+        over_rows(bodies.layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, small, mean.dtype)
     else:
-        raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
-    return (s, y), {"mean": mean, "rstd": rstd, "depth": len(shape)}
+        s = like(x, dtype=together((x, residual)))
+        body = bodies.half_residual_norm_row if s.dtype in HALF else bodies.residual_norm_row
+        over_rows(body, (s, y, mean, rstd), (x, residual, weight, bias), cols, small, mean.dtype)
+    return (s, y), {"mean": mean, "rstd": rstd, "depth": depth}
 
 
 @residual_layer_norm.backward
@@ -176,17 +166,13 @@ def residual_layer_norm_ddx(gs, y, weight, depth, eps):
 def rounding_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """residual_layer_norm() of a float32 stream whose norm is rounded to `dtype`, which has 16 bits. So is what backward reads of the
     stream: the normalised rows, in place of s."""
-    shape = norm_shape(x, weight, bias, normalized_shape)
-    rows, cols = rows_of("residual_layer_norm", x, shape, weight, bias)
-    y, mean, rstd, small = norm_results((x, residual, weight, bias), rows, eps, dtype)
+    y, mean, rstd, cols, small, depth = started("residual_layer_norm", (x, residual), weight, bias, eps, normalized_shape, dtype)
     xn, s = like(y), share(x, x.shape) if residual is None else like(x, dtype=float32)
     if residual is None:
-        over_rows(rounding_norm_row, (y, xn, mean, rstd), (None, x, None, weight, bias), cols, (small,), mean.dtype)
-    elif residual.shape == x.shape:
-        over_rows(rounding_norm_row, (y, xn, mean, rstd, s), (x, residual, weight, bias), cols, (small,), mean.dtype)
+        over_rows(bodies.rounding_norm_row, (y, xn, mean, rstd), (None, x, None, weight, bias), cols, small, mean.dtype)
     else:
-        raise ShapeError(f"residual_layer_norm: shapes differ: x {x.shape}, residual {residual.shape}. They do not broadcast.")
-    return (s, y), {"xn": xn, "mean": mean, "rstd": rstd, "depth": len(shape)}
+        over_rows(bodies.rounding_norm_row, (y, xn, mean, rstd, s), (x, residual, weight, bias), cols, small, mean.dtype)
+    return (s, y), {"xn": xn, "mean": mean, "rstd": rstd, "depth": depth}
 
 
 @rounding_layer_norm.backward
@@ -195,7 +181,7 @@ def rounding_layer_norm_dx(gs, xn, weight, mean, rstd, depth, wanted, into, shap
     if g_y is None:
         return g_s, g_s, None, None
     ins = (g_y, g_s, xn, weight, mean, rstd)
-    ds, dw, db = norm_backward(ins, depth, wanted[2:], into[2:], shapes[2:], kept_norm_dx_row)
+    ds, dw, db = norm_backward(ins, depth, wanted[2:], into[2:], shapes[2:], bodies.kept_norm_dx_row)
     return ds, ds, dw, db
 
 
@@ -208,7 +194,7 @@ def rounding_layer_norm_ddx(gs, xn, weight, mean, rstd, depth, eps, as_y):
 @remade(rounding_layer_norm, 1)
 def rounding_layer_norm_y(xn, weight, bias, depth):
     y = like(xn)
-    over_rows(remade_norm_row, (y,), (xn, weight, bias), size_of(xn.shape[len(xn.shape) - depth :]), (), computed(xn.dtype))
+    over_rows(bodies.remade_norm_row, (y,), (xn, weight, bias), size_of(xn.shape[len(xn.shape) - depth :]), (), computed(xn.dtype))
     return y
 
 
@@ -222,11 +208,9 @@ def residual_norm_in(dtype: Any, x: Any, residual: Any, weight: Any, bias: Any, 
 @custom(inputs=2, name="row_rms_norm", title="rms_norm", internal=True)
 def rms_norm_op(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467)."""
-    shape = norm_shape(x, weight, None, normalized_shape)
-    rows, cols = rows_of("rms_norm", x, shape, weight)
-    y, _, rstd, small = norm_results((x, weight), rows, eps, dtype)
-    over_rows(rms_norm_row, (y, rstd), (x, weight), cols, (small,), rstd.dtype)
-    return y, {"rstd": rstd, "depth": len(shape)}
+    y, _, rstd, cols, small, depth = started("rms_norm", (x,), weight, None, eps, normalized_shape, dtype)
+    over_rows(bodies.rms_norm_row, (y, rstd), (x, weight), cols, small, rstd.dtype)
+    return y, {"rstd": rstd, "depth": depth}
 
 
 @rms_norm_op.backward
@@ -245,12 +229,10 @@ def rms_norm_ddx(g, x, weight, depth, eps):
 def rounding_rms_norm(x, weight=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(x, rms_norm(x)) of a float32 x, the norm rounded to `dtype`, which has 16 bits. So is what backward reads: the normalised rows, in
     place of x."""
-    shape = norm_shape(x, weight, None, normalized_shape)
-    rows, cols = rows_of("rms_norm", x, shape, weight)
-    y, _, rstd, small = norm_results((x, weight), rows, eps, dtype)
+    y, _, rstd, cols, small, depth = started("rms_norm", (x,), weight, None, eps, normalized_shape, dtype)
     xn = like(y)
-    over_rows(rounding_rms_row, (y, xn, rstd), (x, weight), cols, (small,), rstd.dtype)
-    return (share(x, x.shape), y), {"xn": xn, "rstd": rstd, "depth": len(shape)}
+    over_rows(bodies.rounding_rms_row, (y, xn, rstd), (x, weight), cols, small, rstd.dtype)
+    return (share(x, x.shape), y), {"xn": xn, "rstd": rstd, "depth": depth}
 
 
 @rounding_rms_norm.backward
@@ -259,7 +241,7 @@ def rounding_rms_norm_dx(gs, xn, weight, rstd, depth, wanted, into, shapes):
     if g_y is None:
         return g_x, None
     ins = (g_y, g_x, xn, weight, None, rstd)
-    dx, dw, _ = norm_backward(ins, depth, (wanted[1], False), (into[1], None), [shapes[1], ()], kept_norm_dx_row)
+    dx, dw, _ = norm_backward(ins, depth, (wanted[1], False), (into[1], None), [shapes[1], ()], bodies.kept_norm_dx_row)
     return dx, dw
 
 

@@ -28,11 +28,11 @@ from ..core.errors import ShapeError
 from ..core.numbers import number
 from ..core.op import arguments, launch, like, share
 from ..core.ops.axes import one_axis
-from ..core.ops.rows import along, back
 from ..core.pointwise import is_number
 from ..definitions import compilable, try_body
 from ..dtypes import FULL
 from ..engine.forms import form
+from .rows import along, back
 
 FIXED = ("r", "y", "x", "g", "dx", "rows", "cols", "axis")
 POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD

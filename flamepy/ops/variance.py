@@ -10,13 +10,13 @@ from typing import Any
 
 from ml_dtypes import finfo
 
+from ..backend.formula.row_words import wide
 from ..core.custom import custom
 from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import div, mul, sub
 from ..core.ops.reduce import fold, gathered, mean, reduction, spread
 from ..core.pointwise import pointwise
-from ..core.row_words import wide
 from ..core.spec import size_of
 from ..core.words import INF, select, sqrt
 from ..dtypes import checked_number, float64

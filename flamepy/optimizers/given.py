@@ -177,7 +177,7 @@ def check_class(cls: Any) -> None:
     if len(asked) > NUMBERS or (len(asked) < NUMBERS and len(names) == len(given.parameters)):
         raise TypeError(f"{name}: the formula gets {NUMBERS} numbers: {given}. Name those you need, then *_ for the rest.")
     values = [*[np.full(2, 0.5) for _ in range(len(slots) + 2)], *[np.float64(0.5)] * NUMBERS]
-    found = tried(name, formula, typed(formula, FLOAT64, ON_ARRAYS, False), values, "arrays")
+    found = tried(name, formula, typed(formula, FLOAT64, ON_ARRAYS), values, "arrays")
     got = len(found) if isinstance(found, tuple) else 0
     if got != (len(slots) + 1 if slots else 0):
         wanted = ", ".join(("p", *slots))

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import DeviceError, DTypeError
-from ...core.formula import globals_of, reached
-from ...core.words import COSTLY
+from ...core.formula import globals_of
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
 from ..base import Buffer, Device, Kernel
-from ..formula.bind import bind, making_kernel
+from ..formula.bind import bind, making_kernel, reached
 from ..host import FEW, HostStream
 from ..run import Action, Run, Spot, Step
 from .runtime import chain, family, memory, settings
@@ -33,6 +32,7 @@ from .runtime.settings import threads
 # a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.
 GRAIN = 16384
 COSTLY_SHARE = 4
+COSTLY = {"bell", "cos", "erf", "exp", "exp_down", "expm1", "log", "log1p", "normal_tail", "pow", "sin", "tanh"}
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
     "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random",

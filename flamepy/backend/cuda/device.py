@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import DeviceError, DTypeError
-from ...core.formula import reached, typed
 from ...dtypes import FLOATS, INTEGERS, computed
 from ..base import Buffer, Device, Kernel
-from ..formula.bind import digest, making_kernel
+from ..formula.bind import digest, making_kernel, reached, typed
 from ..run import Required
 from .runtime import family
 from .runtime.arguments import UNSIGNED

@@ -1,8 +1,9 @@
 """bind(): a loop and a formula become one cached kernel.
 
 A loop and a formula are plain Python functions. They are copied, and the copies get other globals (core/formula.py): words and helpers
-are jitted functions there. The kernel's name carries a digest of every source file involved, so Numba's disk cache hits in the next
-process and misses when a formula changes (Numba itself only watches the loop's file, and never caches a closure over a jitted function).
+are jitted functions there, and a loop sees its formula as `F`. The kernel's name carries a digest of every source file involved, so
+Numba's disk cache hits in the next process and misses when a formula changes (Numba itself only watches the loop's file, and never
+caches a closure over a jitted function).
 """
 
 from __future__ import annotations
@@ -19,17 +20,58 @@ from typing import Any
 
 import numpy as np
 
-from ...core.formula import PACKAGE, Dialect, globals_of, reached, typed
+from ...core.formula import PACKAGE, Dialect, copied, globals_of
 
 
 @dataclass(frozen=True, eq=False)
 class Compiler(Dialect):
-    """A dialect that compiles: its jit for loops and kernels, and the files behind it."""
+    """A dialect that compiles: its jit for formulas and helpers, for loops and kernels, and the files behind it."""
 
+    jit_function: Any = None
     sources: tuple[str, ...] = ()
     jit_loop: Any = None
     jit_kernel: Any = None
     kernel: Any = None  # the function around a loop that runs it on the workers
+
+
+def typed(function: Any, dtype: np.dtype, compiler: Compiler, reorder: bool, formula: Any = None) -> Any:
+    """A copy of `function` for `dtype`, which it has as an attribute, with compiled helpers.
+
+    `reorder` tells whether helpers may reorder sums: those of a loop may, those of a formula may not. `formula` is the F of a
+    loop and of its helpers.
+    """
+
+    def compiled(name: str, value: Any) -> Any:
+        if name == "F" and formula is not None:
+            return jitted(formula, dtype, compiler, getattr(function, "reorders", False))
+        return jitted(value, dtype, compiler, reorder, formula if uses_formula(value) else None)
+
+    copy = copied(function, dtype, compiler, compiled)
+    copy.dtype = dtype
+    return copy
+
+
+@cache
+def jitted(function: Any, dtype: np.dtype, compiler: Compiler, reorder: bool = False, formula: Any = None) -> Any:
+    """A formula or helper, jitted for `dtype`."""
+    return compiler.jit_function(typed(function, dtype, compiler, reorder, formula), reorder)
+
+
+@cache
+def uses_formula(function: Any) -> bool:
+    """Whether a helper, or one that it calls, names F: the others are compiled once for all formulas."""
+    return any("F" in globals_of(f.__code__) for f in reached(function))
+
+
+def reached(function: Any) -> list[Any]:
+    """The function and every plain function it calls, directly or not, in whichever file they are."""
+    found = [function]
+    for f in found:
+        for name in sorted(globals_of(f.__code__)):
+            value = f.__globals__.get(name)
+            if isinstance(value, FunctionType) and value not in found:
+                found.append(value)
+    return found
 
 
 _listeners: list[Callable[[str, float], None]] = []

@@ -1,6 +1,6 @@
 """The device "plain" (core/plain.py) as one that may be recorded, and shares its memory with other libraries.
 
-The kernels beside core's are in spans.py and networks.py.
+The kernels beside core's are in rows.py, networks.py and spans.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...core import plain
 from ...core.kernels import KERNELS
 from ..base import Buffer, Device
 from ..host import HostStream, widely
-from . import networks, spans  # noqa: F401  (their kernels enter the list)
+from . import networks, rows, spans  # noqa: F401  (their kernels enter the list)
 
 
 def memory_of(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The kernels of networks: attention, convolution, pooling, as whole NumPy arrays with the axes they have on paper.
+"""The kernels of networks: linear layers, attention, convolution, pooling, as whole NumPy arrays with the axes they have on paper.
 
 Attention makes the matrix of all scores; a convolution lays the windows of the images out as columns (im2col) and multiplies. Each
 gradient stands below its function.
@@ -8,7 +8,64 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.kernels import kernel, places, put, total_of
+from ...core import philox
+from ...core.formula import ON_ARRAYS, typed
+from ...core.kernels import drawn, kernel, matrix, places, total_of
+from .rows import put
+
+
+# ---- linear layers, dropout, masks -----------------------------------------------------------------------------------------------
+@kernel
+def linear(F, outs, ins, consts):
+    """y = F(z) + residual with z = x (rows, k) @ w.T + bias; flip: x @ w. kept: z, or with keeps_result F(z). w is rounded to `reads`."""
+    (y, kept), (x, w, bias, residual), (rows, n, k, flip, keeps_result, reads) = outs, ins, consts
+    z = matrix(x, 0, rows, k, False) @ matrix(as_read(w, reads), 0, k, n, not flip)
+    if bias is not None:
+        z = z + bias
+    z = z.reshape(-1)
+    result = z if F is None else F(z)
+    put(kept, result if keeps_result else z, False)
+    y[...] = result if residual is None else result + residual
+
+
+@kernel
+def linear_dx(F, outs, ins, consts):
+    """dz (rows, n_out) = F(g, kept), the activation's derivative (without one g), and dx = dz @ w (n_out, n_in). `reads`: see linear()."""
+    (dx, dz), (g, kept, w), (rows, n_out, n_in, reads) = outs, ins, consts
+    dz[...] = as_read(g if F is None else F(g, kept), reads)
+    dx[...] = (dz.reshape(rows, n_out) @ as_read(w, reads).reshape(n_out, n_in)).reshape(-1)
+
+
+def as_read(x, reads):
+    """x as a product reads it that takes operands of this type."""
+    return x.astype(reads, copy=False).astype(x.dtype, copy=False)
+
+
+@kernel
+def linear_dw(F, outs, ins, consts):
+    """dw (n_out, n_in) = g.T @ x, db = column sums of g; add_w, add_b: on top of what is there."""
+    (dw, db), (g, x), (rows, n_out, n_in, add_w, add_b) = outs, ins, consts
+    put(dw, (matrix(g, 0, n_out, rows, True) @ x.reshape(rows, n_in)).reshape(-1), add_w)
+    put(db, total_of(g.reshape(rows, n_out), 0), add_b)
+
+
+@kernel
+def philox_dropout(F, outs, ins, consts):
+    """mask: which elements are kept, each with probability 1 - p; out = x * scale where kept, else 0."""
+    (out, mask), (x, key), (p, scale) = outs, ins, consts
+    words = drawn(philox.words_at, out, 4, x.dtype, key)
+    mask[...] = typed(philox.unit24, x.dtype, ON_ARRAYS)(words) >= p
+    out[...] = np.where(mask, x * scale, 0)
+
+
+@kernel
+def tri(F, outs, ins, consts):
+    """y = x on or above (upper), or on or below, a diagonal of each matrix, 0 elsewhere."""
+    (y,), (x,), (rows, cols, diagonal, upper) = outs, ins, consts
+    right = np.arange(cols) - np.arange(rows)[:, None]
+    keep = right >= diagonal if upper else right <= diagonal
+    y[...] = np.where(keep, x.reshape(x.size // max(keep.size, 1), rows, cols), 0).reshape(-1)
+
 
 # ---- attention -----------------------------------------------------------------------------------------------------------------
 # Operands stay where they are: the layout holds (start, stride along batch, head, row) of q, k, v and y, then of a mask also the

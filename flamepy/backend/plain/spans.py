@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core import philox
-from ...core.formula import ON_ARRAYS, jitted
+from ...core.formula import ON_ARRAYS, typed
 from ...core.kernels import drawn, kernel
 from ..formula import clip
 
@@ -96,4 +96,4 @@ def update(F, outs, ins, consts):
 
 def times(g, factor):
     """Gradients times a clip factor, which is there in float64."""
-    return jitted(clip.scaled, g.dtype, ON_ARRAYS)(g, g.dtype.type(factor))
+    return typed(clip.scaled, g.dtype, ON_ARRAYS)(g, g.dtype.type(factor))

@@ -77,7 +77,7 @@ def facts() -> Found:
     """The device, and one kernel all the way: compiled anew, linked, loaded, launched."""
     from ...backend.cuda.loops import maps, words
     from ...backend.cuda.runtime import build
-    from ...core.formula import typed
+    from ...backend.formula.bind import typed
 
     found: Found = {"packages": packages()}
     here = gpu()

@@ -17,13 +17,17 @@ from .shape import reshape
 
 
 @custom(inputs=2, title="matmul", internal=True)
-def product(a, b, ta=False, tb=False, wide=False):
-    """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed. wide: a float32 result of
-    16-bit operands."""
+def product(a, b, ta=False, tb=False):
+    """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed."""
+    return multiplied(a, b, ta, tb, a.dtype)
+
+
+def multiplied(a: Any, b: Any, ta: bool, tb: bool, dtype: np.dtype) -> Any:
+    """The unrecorded product, of this type."""
     m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
     n = b.shape[-2] if tb else b.shape[-1]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
-    y = like(a, (*batch, m, n), a.spec.computed if wide else None)
+    y = like(a, (*batch, m, n), dtype)
     if y.size:
         launch("matmul", None, (y,), (a, b), (starts(a.shape, batch), starts(b.shape, batch), m, n, k, bool(ta), bool(tb)))
     return y
@@ -47,8 +51,8 @@ product.differentiable()
 
 def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
     """Those of a and b, by products of which times() is one."""
-    da = None if not wanted[0] else times(b, g, tb, True, True) if ta else times(g, b, False, not tb, True)
-    db = None if not wanted[1] else times(g, a, True, ta, True) if tb else times(a, g, not ta, False, True)
+    da = None if not wanted[0] else times(b, g, tb, True) if ta else times(g, b, False, not tb)
+    db = None if not wanted[1] else times(g, a, True, ta) if tb else times(a, g, not ta, False)
     return da, db
 
 
@@ -85,7 +89,7 @@ def stacked(a: Any, b: Any) -> Any:
     w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
         x = reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
-    y = product(x, w, False, False, False)
+    y = product(x, w, False, False)
     columns = () if b.ndim == 1 else (b.shape[-1],)
     if b.ndim <= 2:
         return reshape(y, (*(rows or ()), *columns)) if y.shape != (*(rows or ()), *columns) else y

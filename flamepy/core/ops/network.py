@@ -1,4 +1,4 @@
-"""What networks are made of, from basic ops: layer_norm, cross_entropy, gelu. flamepy has the same in one launch each."""
+"""What networks are made of, from basic ops: softmax, layer_norm, cross_entropy, gelu. flamepy has the same in one launch each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from typing import Any
 from ..errors import DTypeError, ShapeError
 from ..tensor import Tensor
 from .indexing import check_ids, picked_from_rows
-from .pointwise import add, erf_op, mul, neg, rsqrt, square, sub
-from .reduce import mean
-from .rows import log_softmax
+from .pointwise import add, div, erf_op, exp_op, log_op, mul, neg, rsqrt, square, sub
+from .reduce import max, mean, sum
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    """exp(x) / sum(exp(x)) along one axis, without overflow: what is subtracted first does not change it, and so is not recorded."""
+    e = exp_op(sub(x, max(x.detach(), axis=axis, keepdims=True)))
+    return div(e, sum(e, axis=axis, keepdims=True))
+
+
+def log_softmax(x: Any, axis: int = -1) -> Any:
+    """log(softmax(x)) along one axis, accurate where softmax is tiny."""
+    x = sub(x, max(x.detach(), axis=axis, keepdims=True))
+    return sub(x, log_op(sum(exp_op(x), axis=axis, keepdims=True)))
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....core.words import INF, exp_down, fmax, select
+from ....core.words import INF, exp_down, select
+from ...formula.words import fmax
 from ..loops.runs import add_run, copy_run, fill_run
 from ..runtime.settings import most_threads
 

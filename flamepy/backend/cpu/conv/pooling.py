@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.row_words import wide
 from ....core.words import INF, real
+from ...formula.row_words import wide
 from ..loops.runs import fill_run
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ....core.row_words import wide
 from ....dtypes import FLOATS, float64, int64
+from ...formula.row_words import wide
 from ..products.gemm import turn_matrix
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks

@@ -13,8 +13,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from ....core.row_words import TOGETHER
 from ....core.words import select
+from ...formula.row_words import TOGETHER
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import elements, tasks
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.row_words import RUN
-from ....core.words import fmax, maximum
+from ....core.words import maximum
 from ....dtypes import computed
+from ...formula.row_words import RUN
+from ...formula.words import fmax
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space

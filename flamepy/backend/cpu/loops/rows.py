@@ -6,7 +6,7 @@ order: the same bits for any number of threads.
 
 from __future__ import annotations
 
-from ....core.row_words import wide
+from ...formula.row_words import wide
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.row_words import RUN, wide
+from ...formula.row_words import RUN, wide
 
 VECTORS = 64  # numbers that vectors hold, four of the longest ones
 

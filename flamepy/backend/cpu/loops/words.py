@@ -19,7 +19,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ....core.formula import Dialect, jitted
+from ...formula.bind import Compiler, jitted
 from ..runtime.inner import INNER
 from ..runtime.instructions import absolute, fmax, instruction, select
 
@@ -294,7 +294,7 @@ def jit(function: Callable, reorder: bool = False) -> Any:
     return numba.njit(fastmath={"contract", "nsz"}, **INNER)(function)
 
 
-BUILDER = Dialect(SWAPS.__getitem__, jit, (__name__,))
+BUILDER = Compiler(SWAPS.__getitem__, (__name__,), jit)
 
 SWAPS[F32].update({
     "MANTISSA": 23, "BIAS": 127, "MAGIC_BITS": 0x4B400000, "ROOT_HALF_BITS": 0x3F3504F3, "whole": np.int32,

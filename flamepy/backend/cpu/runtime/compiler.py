@@ -20,13 +20,13 @@ import numpy as np
 from numba.core import event
 
 from .... import disk_cache, inner_code
-from ....core import formula, row_words
+from ....core import formula
 from ....core.errors import DeviceError
-from ....core.row_words import all_max, all_sum, barrier, lane, lanes
 from ....disk_cache import REMEDY, DiskCache, cache_of
 from ....inner_code import InnerCompiler
-from ...formula import bind
+from ...formula import bind, row_words
 from ...formula.bind import Compiler, announce
+from ...formula.row_words import all_max, all_sum, barrier, lane, lanes
 from ..loops import broadcast, moves, words
 from ..products import gemm, listed, picked
 from . import halves, inner, instructions, parallel, pool, processor, workspace
@@ -122,8 +122,8 @@ SHARED = (
     gemm, listed, picked,
 )  # fmt: skip
 SOURCES = (__file__, *[str(module.__file__) for module in SHARED])
-HOMES = tuple([module.__name__ for module in (words, workspace, moves, gemm, listed, picked)])
-DIALECT = Compiler(words_of, jit_function, HOMES, SOURCES, jit_loop, jit_kernel, parallel.run)
+HOMES = tuple([module.__name__ for module in (row_words, words, workspace, moves, gemm, listed, picked)])
+DIALECT = Compiler(words_of, HOMES, jit_function, SOURCES, jit_loop, jit_kernel, parallel.run)
 
 
 class _CompileListener(event.Listener):

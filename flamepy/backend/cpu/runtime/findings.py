@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core.formula import typed
 from ....core.words import exp, tanh
 from ....dtypes import bfloat16, float32, float64
 from ...base import device
+from ...formula.bind import typed
 from . import settings
 
 LOOSE = ("NUMBA_OPT", "NUMBA_LOOP_VECTORIZE", "NUMBA_ENABLE_AVX", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")

@@ -15,8 +15,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from ....core.formula import typed
 from ...base import Buffer, Stream
+from ...formula.bind import typed
 from ...run import Step
 from ..device import CpuDevice, CpuStream
 from . import compiler

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from ....core.row_words import LINE, RUN
+from ...formula.row_words import LINE, RUN
 
 COLUMNS = 512  # neighbouring columns folded by one task
 SIDE, WIDTH = 32, 128  # rows and columns of a product of bfloat16 or float16 matrices that stays in the nearest cache

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....core.row_words import wide
 from ....core.words import real
 from ....dtypes import float64
+from ...formula.row_words import wide
 from ..loops.words import barrier, block, index, thread
 from ..products.tensor import divided
 from ..products.tiles import filled, gather, outer, put_columns, put_tile, sized, spread

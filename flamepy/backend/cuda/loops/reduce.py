@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ....core.row_words import lane, lanes
 from ....core.words import maximum, minimum
 from ....dtypes import computed
+from ...formula.row_words import lane, lanes
 from ..products.tensor import divided
 from ..rows.row_words import ROOM, THREADS, room_of
 from ..rows.rows import fetch

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ....core.row_words import wide
 from ....dtypes import FLOATS, float64, int64
+from ...formula.row_words import wide
 from ..runtime.compat import cuda, types
 from ..runtime.family import THREADS, WARP, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core.row_words import all_max, all_sum, lane, lanes, wide
 from ....core.words import maximum, real
 from ...base import Buffer
 from ...formula.clip import FACTOR, NORM, NORMS, OWN, USE, clip_factor, kept, next_scale, norm_of, scaled, within
+from ...formula.row_words import all_max, all_sum, lane, lanes, wide
 from ..runtime.family import F, kernel, launcher, shaped
 from .runs import aligned_all, at, load_all4, store_all, store_all4
 from .vectors import aligned, load4, store4

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ....core.formula import Dialect, typed
+from ...formula import row_words as plain_row_words
+from ...formula.bind import Compiler, typed
 from ..rows.row_words import row_words
 from ..runtime.compat import cuda, device_function, libdevice, types
 from .arithmetic import cos32, cos64, sin32, sin64
@@ -159,8 +160,8 @@ def made(function: Callable, dtype: np.dtype) -> Any:
     return device_function(typed(function, dtype, PLAIN, False))
 
 
-HOMES = __name__, row_words.__module__
-PLAIN = Dialect(lambda dtype: {}, lambda function, reorder: device_function(function))
+HOMES = plain_row_words.__name__, __name__, row_words.__module__
+PLAIN = Compiler(lambda dtype: {}, (), lambda function, reorder: device_function(function))
 
 
 @cache
@@ -172,5 +173,5 @@ def words_of(dtype: np.dtype, threads: int, lanes: int, wide: bool) -> dict[str,
 
 
 @cache
-def dialect(threads: int, lanes: int, wide: bool) -> Dialect:
-    return Dialect(lambda dtype: words_of(dtype, threads, lanes, wide), lambda function, reorder: device_function(function), HOMES)
+def dialect(threads: int, lanes: int, wide: bool) -> Compiler:
+    return Compiler(lambda dtype: words_of(dtype, threads, lanes, wide), HOMES, lambda function, reorder: device_function(function))

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ....core.formula import Dialect, typed
-from ....core.words import fmax
+from ...formula.bind import Compiler, typed
+from ...formula.words import fmax
 from ..products.fragments import exp2
 from ..runtime.compat import cuda, device_function, libdevice, types
 from ..runtime.near import shared_span
@@ -272,7 +272,7 @@ def row_words(dtype: np.dtype, threads: int, lanes: int, wide: bool) -> dict[str
     """The words for rows that are shared by so many lanes, in blocks of so many threads; `wide`: lanes take neighbours at once."""
     numbers: dict[str, Any] = {"LANES": lanes, "THREADS": threads, "LINE": 0, "RUN": 1 << 30, "ROOM": 128 * room_of(lanes)}
     own = numbers | (OF_FLOATS.get(dtype, {}))
-    dialect = Dialect(lambda dtype: own, lambda function, reorder: device_function(function), (__name__,))
+    dialect = Compiler(lambda dtype: own, (__name__,), lambda function, reorder: device_function(function))
     functions = {f.__name__: f for f in FUNCTIONS} | (WIDE if wide else {})
     return numbers | {name: device_function(typed(f, dtype, dialect, False)) for name, f in functions.items()}
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....core.row_words import all_sum, lane, lanes, wide
 from ...base import Buffer
+from ...formula.row_words import all_sum, lane, lanes, wide
 from ..loops.words import block, thread
 from ..runtime.compat import cuda
 from ..runtime.family import F, blocks, kernel, launcher, shaped

@@ -2,22 +2,22 @@
 
 A body gets the row number, outs, ins and constants, then the number of rows and their length; arrays are flat, and it reads and
 writes its row through slices. An operand that is not there is None: the compiler leaves out what asks for it. long_sum() adds up a row,
-put_row() writes one, run by run (core/row_words.py). Beside each fused backward stands the
-same rule in differentiable ops, for create_graph.
+put_row() writes one, run by run (backend/formula/row_words.py). Beside each fused backward stands the same rule in ops, for create_graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ..custom import custom
-from ..op import launch, like
-from ..row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
-from ..words import exp_down, log
-from .axes import one_axis
-from .pointwise import exp_op
-from .reduce import sum as sum_op
-from .shape import transpose
+from ..backend.formula.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
+from ..core.custom import custom
+from ..core.op import launch, like
+from ..core.ops.axes import one_axis
+from ..core.ops.pointwise import exp_op
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.shape import transpose
+from ..core.words import exp_down, log
 
 
 def along(name: str, x: Any, axis: int) -> tuple[Any, int]:
@@ -30,11 +30,19 @@ def back(y: Any, a: int) -> Any:
     return y if a >= y.ndim - 1 else transpose(y, a, -1)
 
 
-def over_rows(body: Any, outs: tuple, ins: tuple, cols: int, consts: tuple = (), dtype: Any = None) -> None:
+def over_rows(body: Any, outs: Sequence[Any], ins: Sequence[Any], cols: int, consts: tuple = (), dtype: Any = None) -> None:
     """Run a body over all rows of the first out; `dtype`: see launch()."""
     rows = outs[0].size // cols if cols else 0
     if rows:
         launch("row", body, outs, ins, (*consts, rows, cols), dtype)
+
+
+def along_axis(name: str, body: Any, axis: int, *xs: Any) -> Any:
+    """What a body makes of the rows along an axis of xs, which are of one shape: a Tensor of that shape, typed like the first."""
+    turned = [along(name, x, axis)[0] for x in xs]
+    y = like(turned[0])
+    over_rows(body, (y,), turned, y.shape[-1] if y.ndim else 1)
+    return back(y, one_axis(name, axis, y.ndim))
 
 
 # What long_sum() adds up a run of.
@@ -108,19 +116,12 @@ def softmax(x, axis=-1):
     >>> fp.softmax(fp.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
-    x, a = along("softmax", x, axis)
-    y = like(x)
-    over_rows(softmax_row if x.dtype == x.spec.computed else half_softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
-    return back(y, a)
+    return along_axis("softmax", softmax_row if x.dtype == x.spec.computed else half_softmax_row, axis, x)
 
 
 @softmax.backward
 def softmax_dx(g, y, axis):
-    g, a = along("softmax", g, axis)
-    y, _ = along("softmax", y, axis)
-    dx = like(g)
-    over_rows(softmax_dx_row, (dx,), (g, y), g.shape[-1] if g.ndim else 1)
-    return back(dx, a)
+    return along_axis("softmax", softmax_dx_row, axis, g, y)
 
 
 @softmax.graph
@@ -157,19 +158,12 @@ def log_softmax(x, axis=-1):
     >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
     [-0.6931, -0.6931]
     """
-    x, a = along("log_softmax", x, axis)
-    y = like(x)
-    over_rows(log_softmax_row, (y,), (x,), x.shape[-1] if x.ndim else 1)
-    return back(y, a)
+    return along_axis("log_softmax", log_softmax_row, axis, x)
 
 
 @log_softmax.backward
 def log_softmax_dx(g, y, axis):
-    g, a = along("log_softmax", g, axis)
-    y, _ = along("log_softmax", y, axis)
-    dx = like(g)
-    over_rows(log_softmax_dx_row, (dx,), (g, y), g.shape[-1] if g.ndim else 1)
-    return back(dx, a)
+    return along_axis("log_softmax", log_softmax_dx_row, axis, g, y)
 
 
 @log_softmax.graph

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .words import INF, exp_down, fmax, real
+from ...core.words import INF, exp_down, real
+from .words import fmax
 
 LINE = 4096  # numbers that fit beside a row into the nearest cache; 0: what is needed twice is computed twice
 TOGETHER = 16  # rows that a body takes at once where they are no longer than this
@@ -22,7 +23,7 @@ RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them,
 
 def wide(x):
     """x in the type that long sums are kept in: float64, for whole numbers int64."""
-    return float(x)
+    return np.float64(x)
 
 
 def lane():
