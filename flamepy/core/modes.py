@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from contextlib import ContextDecorator
 from typing import Any
+
+from .errors import GradientError
+
+LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)  # their bodies run after the call
 
 
 class Modes:
@@ -43,6 +48,12 @@ class Mode(ContextDecorator):
     def __repr__(self) -> str:
         named = {("recording", False): "no_grad()", ("recording", True): "enable_grad()"}
         return named.get((self.switch, self.value), f"{self.switch}_mode({self.value})")
+
+    def __call__(self, function: Any) -> Any:
+        """As a decorator. Raises GradientError for a generator or coroutine."""
+        if any([kind(function) for kind in LATER]):
+            raise GradientError(f"{self}: not in core: a generator or coroutine decorated: {function.__name__}. Use the block inside it.")
+        return super().__call__(function)
 
     def _recreate_cm(self) -> Mode:
         return Mode(self.switch, self.value)

@@ -270,12 +270,12 @@ eq, ne, lt, le, gt, ge = [
 
 
 # ---- x ** n ---------------------------------------------------------------------------------------------------------------------
-POWERS: dict[Any, Any] = {2: square, 0.5: sqrt_op, -0.5: rsqrt}
+POWERS: dict[Any, Any] = {2: square, 0.5: sqrt_op, -0.5: rsqrt, 3: lambda a: mul(square(a), a), -1: lambda a: div(1.0, a)}
 
 
 def raised(a: Any, b: Any) -> Any:
-    """a ** b of floats. Raises DTypeError where flamepy has an op that core has not: `power` would give other bits than ops/powers.py."""
+    """a ** b of floats. Raises DTypeError for whole numbers, which flamepy's pow() keeps whole."""
     n, dtype = b if isinstance(b, SCALARS) else None, (a if isinstance(a, Tensor) else b).dtype
-    if n in (3, -1) or dtype not in FLOATS:
-        raise DTypeError(f"pow: not in core: {dtype} to the power {b!r}. Write products and quotients.")
+    if dtype not in FLOATS:
+        raise DTypeError(f"pow: not in core: {dtype} to the power {b!r}. Cast it to float32, or write products.")
     return POWERS[n](a) if n in POWERS else power(a, b)
