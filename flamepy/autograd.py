@@ -25,17 +25,17 @@ from .engine.entries import observers, set_observers
 from .gradient import GradientMap
 
 
-class Opened(threading.local):
+class _Opened(threading.local):
     """This thread's open blocks: `blocks` lists, for each switch of core/modes.py, [who set it, what was before]."""
 
     def __init__(self) -> None:
         self.blocks: dict[str, list[list[Any]]] = {"recording": [], "strict": []}
 
 
-opened = Opened()
+opened = _Opened()
 
 
-class Suspended:
+class _Suspended:
     """What no_grad() and the like do beside core's, for generators and coroutines, which stop in the middle of a block."""
 
     def __enter__(self: Any) -> None:
@@ -89,7 +89,7 @@ class Suspended:
         return generator
 
 
-attach(Suspended, Mode)
+attach(_Suspended, Mode)
 
 
 class AutogradContext(Mode):

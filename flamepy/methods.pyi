@@ -159,7 +159,7 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: log_y
     def log(self) -> Tensor:
         """Natural logarithm; -inf at zero, NaN below. See flamepy.log."""
-    # flamepy/core/ops/rows.py: log_softmax
+    # flamepy/ops/rows.py: log_softmax
     @overload
     def log_softmax(self, axis: int = -1) -> Tensor: ...
     @overload
@@ -300,7 +300,7 @@ class Methods(TensorMethods):
     # flamepy/ops/losses.py: smooth_l1_loss
     def smooth_l1_loss(self, target: TensorLike, *, beta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """huber_loss(delta=beta) / beta; beta 0 is l1_loss. See flamepy.smooth_l1_loss."""
-    # flamepy/core/ops/rows.py: softmax
+    # flamepy/ops/rows.py: softmax
     @overload
     def softmax(self, axis: int = -1) -> Tensor: ...
     @overload

@@ -9,7 +9,7 @@ TOTAL = 57500
 BUDGETS = {
     "flamepy": (2750, "Tensor, Parameter, clipping, transforms, errors, creation, checkpointing, what Numba compiles into other code"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),
-    "flamepy/backend": (850, "what Device, Stream and Buffer have for recording, packing, late checks"),
+    "flamepy/backend": (800, "what Device, Stream and Buffer have for recording, packing, late checks"),
     "flamepy/backend/cpu": (300, "the device: its list of kernels"),
     "flamepy/backend/cpu/attention": (500, "attention on the CPU, forward and backward"),
     "flamepy/backend/cpu/bf16": (1600, "bfloat16 products, attention and convolution, AMX too"),
@@ -26,7 +26,7 @@ BUDGETS = {
     "flamepy/backend/cuda/rows": (750, "one block for each row"),
     "flamepy/backend/cuda/runtime": (1850, "driver, streams, graphs, memory, compiling"),
     "flamepy/backend/formula": (450, "one formula for all devices"),
-    "flamepy/backend/plain": (500, "what the plain device has beside core's: networks, gradients and parameters"),
+    "flamepy/backend/plain": (550, "what the plain device has beside core's: networks, gradients and parameters"),
     "flamepy/command": (950, "the flamepy command: doctor, caches, kernel viewer"),
     "flamepy/command/gpu": (1050, "agreement and reports on GPUs"),
     "flamepy/core": (3600, "what flamepy is, without what makes it fast"),

@@ -15,7 +15,7 @@ from flamepy.core import changes
 from flamepy.core.numbers import rounded
 
 ROOT = Path(__file__).parent.parent / "flamepy"
-NAMES = {"Topic", "Changed", "Before", "Here", "changed", "before", "seen", "assigned", "outside", "here"}
+NAMES = {"Topic", "Changed", "Before", "Here", "changed", "before", "seen", "assigned", "heard", "outside", "here"}
 QUIET = (changes.seen, changes.assigned, changes.outside, rounded)
 
 

@@ -25,7 +25,7 @@ class Remade:
     """Stands among saved values for the buffer of a result of this entry. Nobody can overwrite it, so it has no versions."""
 
     __slots__ = ("entry",)
-    writes, root = 0, None
+    writes, root, version = 0, None, 0
 
     def __init__(self, entry: Any):
         self.entry = entry

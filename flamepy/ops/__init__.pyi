@@ -521,7 +521,7 @@ def log(x: TensorLike, /) -> Tensor:
     [nan, 0.4055]
     """
 
-# flamepy/core/ops/rows.py: log_softmax
+# flamepy/ops/rows.py: log_softmax
 @overload
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
 @overload
@@ -980,7 +980,7 @@ def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, redu
     0.75
     """
 
-# flamepy/core/ops/rows.py: softmax
+# flamepy/ops/rows.py: softmax
 @overload
 def softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
 @overload

@@ -12,15 +12,11 @@ from typing import Any
 import numpy as np
 
 from ...core import plain
+from ...core.dtypes import STORED, computed
 from ...core.kernels import KERNELS
 from ..base import Buffer, Device
-from ..host import HostStream, widely
+from ..host import HostStream
 from . import networks, rows, spans  # noqa: F401  (their kernels enter the list)
-
-
-def memory_of(x: Any) -> Any:
-    """The array of a buffer; a number or None as it is."""
-    return x.data if isinstance(x, Buffer) else x
 
 
 def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
@@ -28,9 +24,17 @@ def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
     outs[0][...] = ins[0]
 
 
-def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[..., None]:
-    """The kernel of that name with `formula`, for arrays of 16-bit floats as well. Raises DeviceError for a name that is not there."""
-    return partial(widely, plain.bound(name, formula, dtype))
+def widely(kernel: Callable, outs: list, ins: list, consts: Sequence[Any]) -> None:
+    """The kernel on arrays of which those that are computed in a wider type have it meanwhile; what it writes there is rounded once."""
+    results = [widened(x) for x in outs]
+    kernel(results, [widened(x) for x in ins], consts)
+    for out, result in zip(outs, results, strict=True):
+        if result is not out:
+            out[...] = result
+
+
+def widened(x: Any) -> Any:
+    return x.astype(computed(x.dtype), copy=False) if isinstance(x, np.ndarray) else x
 
 
 class PlainBuffer(Buffer):
@@ -43,13 +47,21 @@ class PlainBuffer(Buffer):
 
 
 class PlainStream(HostStream):
-    """Does each launch at once."""
+    """Does each launch at once: a kernel is a Python function of NumPy arrays."""
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
         buffer = PlainBuffer(np.empty(size, dtype), size, np.dtype(dtype), self.device)
         self.device.current += buffer.data.nbytes
         self.device.peak = max(self.device.peak, self.device.current)
         return buffer
+
+    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
+        arrays, narrow = [*outs, *ins], False
+        for i, x in enumerate(arrays):
+            if isinstance(x, Buffer):
+                arrays[i], narrow = x.data, narrow or (x.dtype in STORED and kernel is not convert)
+        with np.errstate(all="ignore"):  # NaN and infinity are results like others
+            (partial(widely, kernel) if narrow else kernel)(arrays[: len(outs)], arrays[len(outs) :], consts)
 
 
 class PlainDevice(Device):
