@@ -331,3 +331,13 @@ def test_a_new_shape_at_every_call_makes_no_plan() -> None:
     for n in range(1000, 1040):
         fp.softmax(fp.ones(n, requires_grad=True) * fp.ones(n)).sum().backward()
     assert sum(len(calls) for plans in every() for calls in plans.calls) <= made + 10
+
+
+def test_a_plan_is_whole_when_other_threads_may_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, found = plan.keep, []
+    monkeypatch.setattr(
+        plan, "keep", lambda op, recording, key, made: (found.append(hasattr(made, "finish")), keep(op, recording, key, made))
+    )
+    for _ in range(3):
+        fp.zeros(11, 13).to(fp.float64)
+    assert found and all(found)

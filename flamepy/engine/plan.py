@@ -274,9 +274,9 @@ def plan_call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: S
     memory = [*inputs, *recorder.alive]
     if not planned:  # the entry keeps the Call, which must not keep buffers
         memory, made.constants = memory + made.constants, []
-    elif not refused:  # strict_mode() decides at each call about what has no derivative: such a call is never planned
-        store(made, recorder)
     made.finish = finisher(made)
+    if planned and not refused:  # strict_mode() decides at each call about what has no derivative: such a call is never planned
+        store(made, recorder)  # from here on other threads may find it
     return made.finish(made, xs, memory, attributes)
 
 
