@@ -94,3 +94,11 @@ def test_a_change_has_another_version_and_knows_whose_it_is() -> None:
         assert heard == [p, p] and heard[0] is p and changes.changed.version not in (before, 0)
     finally:
         changes.changed.remove(heard.append)
+
+
+def test_who_leaves_while_a_topic_is_told_takes_nobody_elses_turn() -> None:
+    topic, found = changes.Topic(), []
+    leaving = lambda what: topic.remove(leaving)  # as another thread may, at that moment
+    topic += [leaving, found.append]
+    topic("it")
+    assert found == ["it"] and len(topic) == 1

@@ -18,7 +18,7 @@ class Topic(list[Callable[..., Any]]):
     """The functions that hear of one thing: calling the topic calls them."""
 
     def __call__(self, *what: Any) -> None:
-        for hear in self:
+        for hear in tuple(self):  # another thread may join or leave meanwhile
             hear(*what)
 
 
@@ -30,7 +30,7 @@ class Changed(Topic):
 
     def __call__(self, owner: Any) -> None:
         self.version = _next()
-        for hear in self:
+        for hear in tuple(self):
             hear(owner)
 
 
@@ -38,7 +38,7 @@ class Before(Topic):
     """(act): do something with host state alone, now and before each replay of the step that this thread records."""
 
     def __call__(self, act: Callable[[], Any]) -> None:
-        for hear in self:
+        for hear in tuple(self):
             hear(act)
         act()
 

@@ -259,7 +259,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             check_fits(array, wanted)
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted)
-    heard(None, (array,), None)
+    if heard:
+        heard(None, (array,), None)
     t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 

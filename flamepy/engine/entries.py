@@ -78,16 +78,18 @@ class Observers(threading.local):
 
 observers = Observers()
 observing: set[int] = set()  # the threads that have some
+_joining = threading.Lock()  # one thread may not leave the bus for all while another joins
 
 
 def set_observers(entries: tuple[Callable[[TapeEntry], None], ...], reader: Callable[[Sequence[Any]], None] | None) -> None:
     """Who is told of each new entry in this thread, and who of what ops read."""
     observers.entries, observers.reader = entries, reader
-    (observing.add if entries or reader else observing.discard)(threading.get_ident())
-    if observing and observers.told not in heard:
-        heard.append(observers.told)
-    elif not observing and observers.told in heard:
-        heard.remove(observers.told)
+    with _joining:
+        (observing.add if entries or reader else observing.discard)(threading.get_ident())
+        if observing and observers.told not in heard:
+            heard.append(observers.told)
+        elif not observing and observers.told in heard:
+            heard.remove(observers.told)
 
 
 def watched() -> bool:
