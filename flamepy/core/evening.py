@@ -1,44 +1,26 @@
 """All that core has under the names that flamepy gives it: `import flamepy.core.evening as fp`, and a lesson goes on as with flamepy."""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
 from . import op
-from .backward import backward as backward
-from .clip import clip_grad_norm as clip_grad_norm
-from .clip import clip_grad_value as clip_grad_value
-from .creation import full as full
-from .creation import ones as ones
-from .creation import randn as randn
-from .creation import uniform as uniform
-from .creation import zeros as zeros
-from .custom import custom as custom
-from .device import device as device
-from .dtypes import bool_ as bool_
-from .dtypes import float32 as float32
-from .dtypes import float64 as float64
-from .dtypes import int32 as int32
-from .dtypes import int64 as int64
-from .errors import FlameError as FlameError
-from .gradients import GradientMap as GradientMap
-from .methods import full_like as full_like
-from .methods import tensor as tensor
-from .modes import enable_grad as enable_grad
-from .modes import no_grad as no_grad
-from .modes import strict_mode as strict_mode
-from .op import on_result as on_result
-from .ops.network import cross_entropy as cross_entropy
-from .ops.network import gelu as gelu
-from .ops.network import layer_norm as layer_norm
-from .ops.network import log_softmax as log_softmax
-from .ops.network import softmax as softmax
-from .optimizers import SGD as SGD
-from .optimizers import Adam as Adam
-from .optimizers import AdamW as AdamW
-from .parameter import Parameter as Parameter
-from .parameter import ParameterDict as ParameterDict
-from .pointwise import pointwise as pointwise
-from .rng import manual_seed as manual_seed
-from .tape import tape as tape
-from .tensor import Tensor as Tensor
+from .backward import backward
+from .clip import clip_grad_norm, clip_grad_value
+from .creation import full, ones, randn, uniform, zeros
+from .custom import custom
+from .device import device
+from .dtypes import bool_, float32, float64, int32, int64
+from .errors import FlameError
+from .gradients import GradientMap
+from .methods import full_like, tensor
+from .modes import enable_grad, no_grad, strict_mode
+from .op import on_result
+from .ops.network import cross_entropy, gelu, layer_norm, log_softmax, softmax
+from .optimizers import SGD, Adam, AdamW
+from .parameter import Parameter, ParameterDict
+from .pointwise import pointwise
+from .rng import manual_seed
+from .tape import tape
+from .tensor import Tensor
 
 globals().update({name: function for name, function in op.PUBLIC.items() if name not in globals()})
