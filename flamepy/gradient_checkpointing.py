@@ -18,22 +18,20 @@ import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled
 from .backend.base import Buffer
+from .bus import before
 from .core import ids
-from .core.changes import before
 from .core.errors import GradientError, VersionError
 from .core.op import SCALARS
-from .core.rng import generator
 from .core.tape import TapeEntry
 from .dtypes import check_function
 from .engine.entries import observers, set_observers
 from .parameter import Parameter
+from .rng import Moves
 from .tensors import Tensor
 
 
-class Rewind:
+class Rewind(Moves):
     """The place in the random numbers where a block began, to go back to when it runs again; so in every replay of a step."""
-
-    saved, restore = generator.saved, generator.restore
 
     def __init__(self) -> None:
         before(self.begin)
@@ -45,14 +43,14 @@ class Rewind:
     __hash__ = object.__hash__
 
     def begin(self) -> None:
-        self.began = generator.saved()
+        self.began = self.saved()
 
     def back(self) -> None:
-        self.now = generator.saved()
-        generator.restore(self.began)
+        self.now = self.saved()
+        self.restore(self.began)
 
     def forth(self) -> None:
-        generator.restore(self.now)
+        self.restore(self.now)
 
 
 class Read(NamedTuple):

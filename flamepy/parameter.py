@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .backend.base import Device
+from .bus import assigned, changed, seen
 from .core import parameter as core
-from .core.changes import assigned, changed, seen
 from .core.errors import DTypeError, GradientError, ShapeError, StateError
 from .core.methods import tensor
 from .core.modes import no_grad

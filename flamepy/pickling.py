@@ -16,8 +16,8 @@ import numpy as np
 
 from . import ids
 from .backend.base import Device
+from .bus import changed
 from .core import ids as next_ids
-from .core.changes import changed
 from .core.custom import Custom
 from .core.errors import GradientError
 from .core.spec import spec_of

@@ -12,7 +12,7 @@ import numpy as np
 from .advice import ADVICE
 from .backend.base import Buffer, Device
 from .backend.lending import lend
-from .core.changes import heard
+from .bus import heard
 from .core.methods import CoreMethods
 from .core.op import PUBLIC
 from .core.tape import file_line, user_frame

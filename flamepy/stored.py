@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .core.changes import changed
+from .bus import changed
 from .core.errors import DTypeError
 from .core.parameter import Stored as Stored
 from .reading import ALONE

@@ -12,7 +12,7 @@ import numpy as np
 from . import ops, pickling
 from .advice import advise
 from .backend.base import Buffer, Device
-from .core.changes import seen
+from .bus import seen
 from .core.door import Door
 from .core.errors import DTypeError
 from .core.methods import CoreMethods, host_array, swapped

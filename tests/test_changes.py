@@ -1,4 +1,4 @@
-"""The bus of core/changes.py: few names, no listeners where nothing is recorded, and nobody above the engine who switches streams."""
+"""The bus (core/changes.py, bus.py): few names, no listeners where nothing is recorded, nobody above the engine who switches streams."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from thread_tools import at_once
 
 import flamepy as fp
 import flamepy.nn as nn
-from flamepy.core import changes
+from flamepy import bus
 from flamepy.core.numbers import rounded
 
 ROOT = Path(__file__).parent.parent / "flamepy"
-NAMES = {"Topic", "Changed", "Before", "Here", "changed", "before", "seen", "assigned", "heard", "outside", "here"}
-QUIET = (changes.seen, changes.assigned, changes.outside, rounded)
+NAMES = {"Topic", "Settings", "Before", "Here", "changed", "settings", "before", "seen", "assigned", "heard", "outside", "here"}
+QUIET = (bus.seen, bus.assigned, bus.outside, rounded)
 
 
 def importers(module: str, *names: str) -> set[str]:
@@ -33,7 +33,7 @@ def importers(module: str, *names: str) -> set[str]:
 
 
 def test_the_bus_has_few_names() -> None:
-    own = {name for name, x in vars(changes).items() if getattr(x, "__module__", "") == changes.__name__ and name[0] != "_"}
+    own = {name for name, x in vars(bus).items() if getattr(x, "__module__", "") in (bus.__name__, "flamepy.core.changes")}
     assert own == NAMES  # one more is one more thing to know for everybody who writes a setting
 
 
@@ -42,7 +42,7 @@ def test_only_the_engine_and_backends_switch_streams() -> None:
 
 
 def test_hardly_anybody_asks_which_step_is_recorded() -> None:
-    asking = {path for path in importers("changes", "here") if not path.startswith("engine/")}
+    asking = {path for path in importers("bus", "here") if not path.startswith("engine/")}
     assert asking == {"accumulation/accumulator.py", "regularizer/pipeline.py"}  # what begins in one step must not go on in another
 
 
@@ -60,7 +60,7 @@ def test_nobody_listens_but_while_a_step_is_recorded() -> None:
     run(fp.ones(3))
     with pytest.raises(KeyError):
         run(fp.ones(3))
-    assert heard == [[1] * len(QUIET)] * 2 and not any(QUIET) and changes.here.step == 0
+    assert heard == [[1] * len(QUIET)] * 2 and not any(QUIET) and bus.here.step == 0
 
 
 def test_threads_hear_of_their_own_steps_alone() -> None:
@@ -86,18 +86,18 @@ def test_threads_hear_of_their_own_steps_alone() -> None:
 
 def test_a_change_has_another_version_and_knows_whose_it_is() -> None:
     heard: list[Any] = []
-    changes.changed.append(heard.append)
+    bus.changed.append(heard.append)
     try:
-        before = changes.changed.version
+        before = bus.settings.version
         p = fp.Parameter([1.0])
         p.requires_grad_(False)
-        assert heard == [p, p] and heard[0] is p and changes.changed.version not in (before, 0)
+        assert heard == [p, p] and heard[0] is p and bus.settings.version not in (before, 0)
     finally:
-        changes.changed.remove(heard.append)
+        bus.changed.remove(heard.append)
 
 
 def test_who_leaves_while_a_topic_is_told_takes_nobody_elses_turn() -> None:
-    topic, found = changes.Topic(), []
+    topic, found = bus.Topic(), []
     leaving = lambda what: topic.remove(leaving)  # as another thread may, at that moment
     topic += [leaving, found.append]
     topic("it")

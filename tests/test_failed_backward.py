@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from thread_tools import at_once
 
 import flamepy as fp
-from flamepy.core.changes import heard
+from flamepy.bus import heard
 from flamepy.core.door import Door
 from flamepy.core.modes import thread
 from flamepy.core.op import on_result

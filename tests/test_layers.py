@@ -17,7 +17,7 @@ TESTS = sorted((ROOT.parent / "tests").glob("*.py"))
 # Left to right: a file may import what stands before it, its own folder, and nothing after it.
 LAYERS = [
     "starting",
-    "core", "errors", "advice", "ids", "dtypes", "disk", "disk_cache", "inner_code", "emulator", "backend",
+    "core", "errors", "bus", "advice", "ids", "dtypes", "disk", "disk_cache", "inner_code", "emulator", "backend",
     "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
     "ops", "reading", "tensors", "creation", "stored", "parameter", "capture",
     "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",

@@ -15,7 +15,7 @@ from error_text import raises
 
 import flamepy as fp
 from flamepy import regularizer as reg
-from flamepy.core.changes import heard
+from flamepy.bus import heard
 
 X = np.array([1.0, -2.0, 3.0])
 

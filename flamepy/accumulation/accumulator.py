@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.changes import before, here
+from ..bus import before, here
 from ..core.gradients import check_device
 from ..dtypes import FLOATS, HALF, float32, is_count
 from ..engine.marks import EARLIER, kept_by, mark_of

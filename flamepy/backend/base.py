@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..bus import before
 from ..core import device as core
-from ..core.changes import before
 from ..core.device import device as device
 from ..core.device import is_device_name as is_device_name
 from ..core.errors import DeviceError

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..core.changes import outside, seen
+from ..bus import outside, seen
 from ..core.errors import StateError
 
 LEVELS = ("highest", "high", "medium")

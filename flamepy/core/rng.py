@@ -11,7 +11,6 @@ import itertools
 import threading
 from typing import Any
 
-from .changes import before, seen
 from .device import Device
 from .dtypes import int64
 from .errors import DTypeError
@@ -21,54 +20,31 @@ _lane = itertools.count()
 
 
 class Generator(threading.local):
-    """One thread's seed and position. Each thread starts from a seed of its own."""
+    """One thread's place in the random numbers: (seed, stream, step). Each thread starts from a seed of its own."""
 
     def __init__(self) -> None:
-        self.seed = DEFAULT_SEED + next(_lane)
-        self.stream = 0
-        self.step = 0
+        self.place = DEFAULT_SEED + next(_lane), 0, 0
 
     def take(self) -> tuple[int, int, int]:
-        """(seed, stream, step) for one random op; moves to the next stream."""
-        key = (self.seed, self.stream, self.step)
-        self.stream += 1
-        return key
-
-    def saved(self) -> tuple[int, int, int]:
-        """The position, for restore()."""
-        return self.seed, self.stream, self.step
-
-    def restore(self, position: tuple[int, int, int]) -> None:
-        self.seed, self.stream, self.step = position
+        """The place, for one random op; moves to the next stream."""
+        seed, stream, step = place = self.place
+        self.place = seed, stream + 1, step
+        return place
 
 
 generator = Generator()
 
 
-class Jump:
-    """Going to a position: now, and in every replay of a step that does so."""
-
-    saved, restore = generator.saved, generator.restore
-
-    def __init__(self, what: str, position: tuple[int, int, int]):
-        self.position = position
-        seen(None, what, lambda: position)
-        before(self.go)
-
-    def go(self) -> None:
-        generator.restore(self.position)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Jump and other.position == self.position
-
-    __hash__ = object.__hash__
+def checked_seed(seed: Any) -> int:
+    """An int modulo 2^63. Raises DTypeError for anything else."""
+    if not hasattr(seed, "__index__"):
+        raise DTypeError(f"manual_seed: not a whole number: {seed!r}. Pass an int.")
+    return int(seed) % (1 << 63)
 
 
 def manual_seed(seed: int) -> None:
     """Start this thread's random numbers from `seed` (an int, taken modulo 2^63). Raises DTypeError for anything else."""
-    if not hasattr(seed, "__index__"):
-        raise DTypeError(f"manual_seed: not a whole number: {seed!r}. Pass an int.")
-    Jump("manual_seed", (int(seed) % (1 << 63), 0, 0))
+    generator.place = checked_seed(seed), 0, 0
 
 
 def next_key(device: Device) -> Any:

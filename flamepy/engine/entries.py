@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.changes import heard
+from ..bus import heard
 from ..core.errors import GradientError
 from ..core.tape import Freed, TapeEntry, file_line
 

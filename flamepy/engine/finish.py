@@ -31,9 +31,9 @@ from functools import lru_cache
 from sys import _getframe
 from typing import Any, NamedTuple
 
+from ..bus import heard
 from ..core import ids
 from ..core.call import mark_broken
-from ..core.changes import heard
 from ..core.tape import ENGINE_FILES, TapeEntry, next_serial, slots_of
 from ..core.tensor import Tensor
 from .remade import let_go

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..bus import heard
 from ..core.backward import Cotangents, walk
-from ..core.changes import heard
 from ..core.door import Door
 from ..core.modes import thread
 from ..core.rng import generator
@@ -51,7 +51,7 @@ class Release:
             return
         self.kept, self.segments = [], set()  # the entries that still have their values, the checkpointed blocks that ran again
         tapes = [(t, len(t)) for o in observers.entries if type(t := getattr(o, "__self__", None)) is Tape]
-        self.before = thread.modes.strict, (observers.entries, observers.reader), generator.saved(), tapes
+        self.before = thread.modes.strict, (observers.entries, observers.reader), generator.place, tapes
 
     def walk(self, cotangents: Cotangents, kept: list[tuple[Any, Any]]) -> None:
         """core's walk: up to the last place where code of the user's may run with saved values kept, then as always."""
@@ -101,4 +101,4 @@ class Release:
             set_observers(*told)
             for tape, length in tapes:
                 del tape[length:]
-            generator.restore(random)
+            generator.place = random

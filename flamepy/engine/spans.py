@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..backend.base import Buffer
 from ..backend.formula.clip import USE
-from ..core.changes import changed, seen
+from ..bus import changed, seen
 from ..core.creation import zeros
 from ..core.ops.pointwise import where
 from ..core.parameter import Parameter

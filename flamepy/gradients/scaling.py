@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..core.changes import changed, seen
+from ..bus import changed, seen
 from ..core.errors import DeviceError, GradientError, StateError
 from ..dtypes import HALF, checked_steps, float32, float64
 from ..engine.entries import scalings

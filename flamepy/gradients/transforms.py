@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..backend.base import Buffer
-from ..core.changes import changed, seen
+from ..bus import changed, seen
 from ..dtypes import checked_number
 from ..gradient import GradientMap
 from .norm import ClipResult, Places, chosen_keys

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from ..core.changes import changed
+from ..bus import changed
 from ..core.errors import DTypeError, StateError
 
 changing = Lock()  # a module's hooks are read and replaced: one thread at a time

@@ -17,7 +17,7 @@ import numpy as np
 from ..advice import advise
 from ..backend.base import Device, is_device_name
 from ..backend.base import device as device_of
-from ..core.changes import changed, seen
+from ..bus import changed, seen
 from ..core.errors import DTypeError, ShapeError, StateError
 from ..dtypes import FLOATS, as_dtype, check_function, checked_dict
 from ..parameter import Parameter, ParameterDict, move_parameters

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.base import Buffer
-from ..core.changes import before, changed, outside
+from ..bus import before, changed, outside
 from ..core.inputs import merged_dims
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number

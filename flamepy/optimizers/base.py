@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from ..backend.formula.clip import USE
+from ..bus import before, changed, seen, settings
 from ..core import optimizers as core
-from ..core.changes import before, changed, seen
 from ..core.op import is_own
 from ..core.tape import file_line, user_frame
 from ..engine.spans import Block, Launch, spans_of, undo
@@ -204,8 +204,8 @@ class Optimizer(Steps, core.Optimizer):
             state.put_rows(self, rows)
 
     def frozen(self) -> frozenset[int]:
-        if self.still[0] != changed.version:
-            self.still = changed.version, frozenset([p.id for p in self.params if not p.requires_grad])
+        if self.still[0] != settings.version:
+            self.still = settings.version, frozenset([p.id for p in self.params if not p.requires_grad])
         return self.still[1]
 
     # ---- the step, block by block --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.changes import changed
+from ..bus import changed
 from ..core.errors import DTypeError, StateError
 from ..dtypes import checked_number, is_number
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..autograd import no_grad
-from ..core.changes import seen
+from ..bus import seen
 from ..core.errors import ShapeError
 from ..engine.spans import Launch
 from ..parameter import Parameter

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.changes import changed
+from ..bus import changed
 from ..core.errors import StateError
 from ..ids import origin
 from ..parameter import Parameter

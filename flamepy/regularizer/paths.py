@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import ops
 from ..autograd import enable_grad
-from ..core.changes import before
+from ..bus import before
 from ..core.errors import DTypeError, FlameError, GradientError, ShapeError
 from ..core.modes import thread
 from ..core.tape import TapeEntry

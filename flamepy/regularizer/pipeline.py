@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from ..autograd import is_grad_enabled, no_grad
-from ..core.changes import changed, here, seen
+from ..bus import changed, here, seen
 from ..creation import full
 from ..dtypes import checked_dict
 from ..engine.capture.reach import look

@@ -23,8 +23,8 @@ from typing import Any, Generic, TypeVar
 from ...backend import base
 from ...backend.recorder import divert
 from ...backend.run import Spot, Step
+from ...bus import here, settings
 from ...core import ids
-from ...core.changes import changed, here
 from ...core.numbers import NUMBERS
 from ...dtypes import check_function, is_count
 from ...errors import CaptureError, warn
@@ -96,7 +96,7 @@ class Captured(Generic[R]):
             kind = self.usual
             if kind is not None and not options and kind.checks.left > 1:
                 roots = alike(args, kind.form)
-                still = kind.settings == changed.version and not kind.live  # as holds() would find
+                still = kind.settings == settings.version and not kind.live  # as holds() would find
                 if roots is not None and kind.names.as_before() and (still or kind.holds()):
                     kind.checks.left -= 1
                     self.program = program = kind.program

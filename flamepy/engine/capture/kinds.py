@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...core.changes import changed
+from ...bus import settings
 from .names import Names
 from .program import Program
 from .recorder import Guard, Trace
@@ -31,11 +31,11 @@ class Kind:
 
     def holds(self) -> bool:
         """Whether the settings are as they were."""
-        for g, value, found in self.live if self.settings == changed.version else self.guards:
+        for g, value, found in self.live if self.settings == settings.version else self.guards:
             now = g.read()
             if now is not found and compared(now) != value:
                 return False
-        self.settings = changed.version
+        self.settings = settings.version
         return True
 
     def settings_changed(self) -> list[str]:
@@ -58,7 +58,7 @@ class Kind:
         found = [(g, g.read()) for g in guards]
         self.guards = [(g, compared(value), value) for g, value in found]
         self.live = [row for row in self.guards if row[0].live]
-        self.settings = changed.version
+        self.settings = settings.version
 
 
 def differing(g: Guard, before: Any, now: Any) -> Iterator[tuple[Any, str]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...backend.base import Buffer
 from ...backend.run import Action, Spot, Step, resolve
-from ...core.changes import changed
+from ...bus import settings
 from ...errors import CaptureError
 from .arena import life_of, places
 from .arguments import copy_of
@@ -75,7 +75,7 @@ class Program:
 
     def check(self) -> None:
         """Raise CaptureError when memory the program knows has been moved."""
-        version = changed.version
+        version = settings.version
         for b in self.held:
             if b.retired:
                 raise CaptureError(f"capture: memory was moved since {self.name} was recorded: by {b.retired}. Capture it again.")
@@ -84,7 +84,7 @@ class Program:
     def run(self, tensors: Sequence[Any], memory: Collection[int]) -> None:
         """Copy the arguments in (`memory`: ids of their roots), and run every step once. A failure leaves behind what the step itself would
         have left. One function: in a small step calls of Python's are a part of the time."""
-        if self.settings != changed.version:
+        if self.settings != settings.version:
             self.check()
         if not self.known.isdisjoint(memory):
             check_apart(self.name, self.known, tensors, memory)

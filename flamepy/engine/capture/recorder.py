@@ -17,7 +17,7 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.recorder import Recorder
 from ...backend.run import Action, Spot
-from ...core.changes import assigned, before, changed, here, outside, seen
+from ...bus import assigned, before, changed, here, outside, seen
 from ...core.numbers import rounded
 from ...core.tensor import Tensor
 from ...errors import CaptureError
@@ -153,7 +153,7 @@ class StepRecorder(Recorder):
         if not self.checking:
             self.take_down(what, [value], ())
 
-    # ---- what it hears: see core/changes.py ------------------------------------------------------------------------------------
+    # ---- what it hears: see bus.py ------------------------------------------------------------------------------------
     def acted(self, act: Callable[[], None]) -> None:
         self.steps.append(Action(act, (), True))
         self.step_taken("before", [], ())
