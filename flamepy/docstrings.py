@@ -55,6 +55,17 @@ def written(formula: Any) -> list[str]:
     """The statements of a short function as they stand in its file, the last without `return`; [] where the file isn't there."""
     code = formula.__code__
     lines = linecache.getlines(code.co_filename, formula.__globals__)[code.co_firstlineno - 1 :]
+    body = statements(lines) or expression(code, lines)
+    if not body or not body[-1].startswith("return "):
+        return []
+    for name in code.co_names:  # a word that the file imports under another name
+        word = getattr(formula.__globals__.get(name), "__name__", name)
+        body = [text.replace(f"{name}(", f"{word}(") for text in body] if word != name else body
+    return [*body[:-1], body[-1].removeprefix("return ")]
+
+
+def statements(lines: list[str]) -> list[str]:
+    """Of a function written with def."""
     if not lines or not lines[0].lstrip().startswith("def ") or not lines[0].rstrip().endswith(":"):
         return []
     indent, body, quoted = len(lines[0]) - len(lines[0].lstrip()), [], False
@@ -66,12 +77,13 @@ def written(formula: Any) -> list[str]:
         if not quoted and not quotes:
             body.append(text)
         quoted = quoted != (quotes == 1)
-    if not body or not body[-1].startswith("return "):
-        return []
-    for name in code.co_names:  # a word that the file imports under another name
-        word = getattr(formula.__globals__.get(name), "__name__", name)
-        body = [text.replace(f"{name}(", f"{word}(") for text in body] if word != name else body
-    return [*body[:-1], body[-1].removeprefix("return ")]
+    return body
+
+
+def expression(code: Any, lines: list[str]) -> list[str]:
+    """Of a lambda: the longest part of its line that Python knows the place of."""
+    start, end = max([(start or 0, end or 0) for *_, start, end in code.co_positions()], key=lambda part: part[1] - part[0])
+    return [f"return {lines[0][start:end]}"] if end and lines and "lambda " in lines[0][:start] else []
 
 
 def example(op: Any) -> list[str]:

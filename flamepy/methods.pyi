@@ -16,10 +16,10 @@ from .tensors import TensorMethods
 class Trained(ParameterMethods, Stored): ...  # type: ignore[misc]
 
 class Methods(TensorMethods):
-    # flamepy/core/ops/pointwise.py: abs_y
+    # flamepy/core/ops/pointwise.py: "abs"
     def abs(self) -> Tensor:
         """|x|; the derivative at 0 is 0. See flamepy.abs."""
-    # flamepy/core/ops/pointwise.py: add_y
+    # flamepy/core/ops/pointwise.py: "add"
     def add(self, b: TensorLike, /) -> Tensor:
         """a + b. See flamepy.add."""
     # flamepy/ops/reduce_more.py: argmax
@@ -58,7 +58,7 @@ class Methods(TensorMethods):
     @overload
     def cat(self, dim: int = 0) -> Tensor:
         """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.cat."""
-    # flamepy/ops/rounding.py: ceil_y
+    # flamepy/ops/rounding.py: "ceil"
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
     # flamepy/ops/joining.py: chunk
@@ -70,7 +70,7 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: clamp
     def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
         """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN. See flamepy.clamp."""
-    # flamepy/core/ops/pointwise.py: cos_y
+    # flamepy/core/ops/pointwise.py: "cos"
     def cos(self) -> Tensor:
         """Cosine of x in radians. See flamepy.cos."""
     # flamepy/ops/losses.py: cross_entropy
@@ -84,22 +84,22 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. See flamepy.cross_entropy."""
-    # flamepy/core/ops/pointwise.py: div_y
+    # flamepy/core/ops/pointwise.py: "div"
     def div(self, b: TensorLike, /) -> Tensor:
         """a / b; integers give float32. See flamepy.div."""
     # flamepy/ops/random.py: dropout
     def dropout(self, p: float = 0.5, training: bool = True) -> Tensor:
         """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
-    # flamepy/ops/activations.py: elu_y
+    # flamepy/ops/activations.py: "elu"
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""
-    # flamepy/core/ops/pointwise.py: eq_y
+    # flamepy/core/ops/pointwise.py: "eq"
     def eq(self, b: TensorLike, /) -> Tensor:
         """a == b. See flamepy.eq."""
-    # flamepy/core/ops/pointwise.py: erf_y
+    # flamepy/core/ops/pointwise.py: "erf"
     def erf(self) -> Tensor:
         """Error function 2/sqrt(pi) * integral of exp(-t^2) from 0 to x. See flamepy.erf."""
-    # flamepy/core/ops/pointwise.py: exp_y
+    # flamepy/core/ops/pointwise.py: "exp"
     def exp(self) -> Tensor:
         """e to the power x. See flamepy.exp."""
     # flamepy/ops/shape_more.py: expand
@@ -108,10 +108,10 @@ class Methods(TensorMethods):
     # flamepy/ops/shape_more.py: flatten
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Merge the axes from start_axis to end_axis into one. See flamepy.flatten."""
-    # flamepy/ops/rounding.py: floor_y
+    # flamepy/ops/rounding.py: "floor"
     def floor(self) -> Tensor:
         """Largest integer not above x. Records a zero gradient. See flamepy.floor."""
-    # flamepy/ops/rounding.py: floor_divide_y
+    # flamepy/ops/rounding.py: "floor_divide"
     def floor_divide(self, b: TensorLike, /) -> Tensor:
         """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises. See flamepy.floor_divide."""
     # flamepy/ops/picking.py: gather
@@ -120,13 +120,13 @@ class Methods(TensorMethods):
     @overload
     def gather(self, dim: int, index: TensorLike) -> Tensor:
         """y[i, j] = x[index[i, j], j] for axis 0, and so on. See flamepy.gather."""
-    # flamepy/core/ops/pointwise.py: ge_y
+    # flamepy/core/ops/pointwise.py: "ge"
     def ge(self, b: TensorLike, /) -> Tensor:
         """a >= b. See flamepy.ge."""
     # flamepy/ops/activations.py: gelu
     def gelu(self, approximate: str = 'none') -> Tensor:
         """Gaussian error linear unit, exact ("none") or by tanh ("tanh"). See flamepy.gelu."""
-    # flamepy/core/ops/pointwise.py: gt_y
+    # flamepy/core/ops/pointwise.py: "gt"
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
     # flamepy/ops/losses.py: huber_loss
@@ -150,13 +150,13 @@ class Methods(TensorMethods):
     # flamepy/ops/losses.py: l1_loss
     def l1_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """|x - target|. See flamepy.l1_loss."""
-    # flamepy/core/ops/pointwise.py: le_y
+    # flamepy/core/ops/pointwise.py: "le"
     def le(self, b: TensorLike, /) -> Tensor:
         """a <= b. See flamepy.le."""
-    # flamepy/ops/activations.py: leaky_relu_y
+    # flamepy/ops/activations.py: "leaky_relu"
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
         """x above zero, negative_slope * x below (Maas et al. 2013). See flamepy.leaky_relu."""
-    # flamepy/core/ops/pointwise.py: log_y
+    # flamepy/core/ops/pointwise.py: "log"
     def log(self) -> Tensor:
         """Natural logarithm; -inf at zero, NaN below. See flamepy.log."""
     # flamepy/ops/rows.py: log_softmax
@@ -165,13 +165,13 @@ class Methods(TensorMethods):
     @overload
     def log_softmax(self, dim: int = -1) -> Tensor:
         """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
-    # flamepy/ops/logic.py: logical_and_y
+    # flamepy/ops/logic.py: "logical_and"
     def logical_and(self, b: TensorLike, /) -> Tensor:
         """Both hold. See flamepy.logical_and."""
-    # flamepy/ops/logic.py: logical_not_y
+    # flamepy/ops/logic.py: "logical_not"
     def logical_not(self) -> Tensor:
         """x does not hold. See flamepy.logical_not."""
-    # flamepy/ops/logic.py: logical_or_y
+    # flamepy/ops/logic.py: "logical_or"
     def logical_or(self, b: TensorLike, /) -> Tensor:
         """At least one holds. See flamepy.logical_or."""
     # flamepy/ops/reduce_more.py: logsumexp
@@ -180,7 +180,7 @@ class Methods(TensorMethods):
     @overload
     def logsumexp(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over the axes, without overflow. See flamepy.logsumexp."""
-    # flamepy/core/ops/pointwise.py: lt_y
+    # flamepy/core/ops/pointwise.py: "lt"
     def lt(self, b: TensorLike, /) -> Tensor:
         """a < b. See flamepy.lt."""
     # flamepy/ops/activations.py: masked_fill
@@ -195,7 +195,7 @@ class Methods(TensorMethods):
     @overload
     def max(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN. See flamepy.max."""
-    # flamepy/core/ops/pointwise.py: maximum_y
+    # flamepy/core/ops/pointwise.py: "maximum"
     def maximum(self, b: TensorLike, /) -> Tensor:
         """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.maximum."""
     # flamepy/core/ops/reduce.py: mean
@@ -210,13 +210,13 @@ class Methods(TensorMethods):
     @overload
     def min(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN. See flamepy.min."""
-    # flamepy/core/ops/pointwise.py: minimum_y
+    # flamepy/core/ops/pointwise.py: "minimum"
     def minimum(self, b: TensorLike, /) -> Tensor:
         """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.minimum."""
     # flamepy/ops/losses.py: mse_loss
     def mse_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """(x - target)^2. See flamepy.mse_loss."""
-    # flamepy/core/ops/pointwise.py: mul_y
+    # flamepy/core/ops/pointwise.py: "mul"
     def mul(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.mul."""
     # flamepy/ops/shape_more.py: narrow
@@ -225,10 +225,10 @@ class Methods(TensorMethods):
     @overload
     def narrow(self, dim: int, start: int, length: int) -> Tensor:
         """`length` elements of one axis, from `start`. See flamepy.narrow."""
-    # flamepy/core/ops/pointwise.py: ne_y
+    # flamepy/core/ops/pointwise.py: "ne"
     def ne(self, b: TensorLike, /) -> Tensor:
         """a != b. See flamepy.ne."""
-    # flamepy/core/ops/pointwise.py: neg_y
+    # flamepy/core/ops/pointwise.py: "neg"
     def neg(self) -> Tensor:
         """-x. See flamepy.neg."""
     # flamepy/ops/losses.py: nll_loss
@@ -256,22 +256,22 @@ class Methods(TensorMethods):
     @overload
     def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
-    # flamepy/ops/powers.py: reciprocal_y
+    # flamepy/ops/powers.py: "reciprocal"
     def reciprocal(self) -> Tensor:
         """1 / x. See flamepy.reciprocal."""
-    # flamepy/ops/activations.py: relu_y
+    # flamepy/ops/activations.py: "relu"
     def relu(self) -> Tensor:
         """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010). See flamepy.relu."""
-    # flamepy/ops/rounding.py: remainder_y
+    # flamepy/ops/rounding.py: "remainder"
     def remainder(self, b: TensorLike, /) -> Tensor:
         """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
     # flamepy/core/ops/shape.py: reshape
     def reshape(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3). See flamepy.reshape."""
-    # flamepy/ops/rounding.py: round_y
+    # flamepy/ops/rounding.py: "round"
     def round(self) -> Tensor:
         """Nearest integer, halves to even. Records a zero gradient. See flamepy.round."""
-    # flamepy/core/ops/pointwise.py: rsqrt_y
+    # flamepy/core/ops/pointwise.py: "rsqrt"
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x). See flamepy.rsqrt."""
     # flamepy/ops/attention.py: scaled_dot_product_attention
@@ -285,16 +285,16 @@ class Methods(TensorMethods):
         scale: float | None = None,
     ) -> Tensor:
         """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv). See flamepy.scaled_dot_product_attention."""
-    # flamepy/ops/activations.py: sigmoid_y
+    # flamepy/ops/activations.py: "sigmoid"
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)). See flamepy.sigmoid."""
-    # flamepy/core/ops/pointwise.py: sign_y
+    # flamepy/core/ops/pointwise.py: "sign"
     def sign(self) -> Tensor:
         """-1, 0 or 1; NaN for NaN. Records a zero gradient. See flamepy.sign."""
-    # flamepy/ops/activations.py: silu_y
+    # flamepy/ops/activations.py: "silu"
     def silu(self) -> Tensor:
         """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118). See flamepy.silu."""
-    # flamepy/core/ops/pointwise.py: sin_y
+    # flamepy/core/ops/pointwise.py: "sin"
     def sin(self) -> Tensor:
         """Sine of x in radians. See flamepy.sin."""
     # flamepy/ops/losses.py: smooth_l1_loss
@@ -306,7 +306,7 @@ class Methods(TensorMethods):
     @overload
     def softmax(self, dim: int = -1) -> Tensor:
         """exp(x) / sum(exp(x)) along one axis, without overflow. See flamepy.softmax."""
-    # flamepy/ops/activations.py: softplus_y
+    # flamepy/ops/activations.py: "softplus"
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. See flamepy.softplus."""
     # flamepy/ops/joining.py: split
@@ -315,10 +315,10 @@ class Methods(TensorMethods):
     @overload
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> list[Tensor]:
         """Pieces of `sizes` (an int: equal pieces, the last may be smaller; a list: these sizes) along `axis`. See flamepy.split."""
-    # flamepy/core/ops/pointwise.py: sqrt_y
+    # flamepy/core/ops/pointwise.py: "sqrt"
     def sqrt(self) -> Tensor:
         """Square root; NaN below zero. See flamepy.sqrt."""
-    # flamepy/core/ops/pointwise.py: square_y
+    # flamepy/core/ops/pointwise.py: "square"
     def square(self) -> Tensor:
         """x * x. See flamepy.square."""
     # flamepy/ops/shape_more.py: squeeze
@@ -339,7 +339,7 @@ class Methods(TensorMethods):
     @overload
     def std(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Square root of var(); its gradient where the variance is zero is zero. See flamepy.std."""
-    # flamepy/core/ops/pointwise.py: sub_y
+    # flamepy/core/ops/pointwise.py: "sub"
     def sub(self, b: TensorLike, /) -> Tensor:
         """a - b. See flamepy.sub."""
     # flamepy/core/ops/reduce.py: sum
@@ -348,7 +348,7 @@ class Methods(TensorMethods):
     @overload
     def sum(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Sum over the axes. See flamepy.sum."""
-    # flamepy/core/ops/pointwise.py: tanh_y
+    # flamepy/core/ops/pointwise.py: "tanh"
     def tanh(self) -> Tensor:
         """Hyperbolic tangent. See flamepy.tanh."""
     # flamepy/core/ops/shape.py: transpose
@@ -372,7 +372,7 @@ class Methods(TensorMethods):
     @overload
     def var(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
-    # flamepy/core/ops/pointwise.py: where_y
+    # flamepy/core/ops/pointwise.py: "where"
     def where(self, a: TensorLike, b: TensorLike, /) -> Tensor:
         """a where the condition holds, b elsewhere. See flamepy.where."""
     @staticmethod

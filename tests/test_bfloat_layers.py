@@ -20,7 +20,7 @@ from flamepy.backend.cpu.bf16 import matmul as bfloat_matmul
 from flamepy.backend.cpu.bf16.tiles import route
 from flamepy.backend.cpu.products.finish import SUM
 from flamepy.backend.cpu.runtime.memory import allocator
-from flamepy.ops.activations import gelu_tanh_y
+from flamepy.core.op import REGISTRY
 
 torch = pytest.importorskip("torch")
 
@@ -193,7 +193,7 @@ def test_nothing_is_written_beside_a_result(size: tuple[int, ...]) -> None:
     where = fp.device("cpu")
     pack = where.kernel(bfloat_matmul.pack_bfloat, None, np.dtype("float32"), 1)
     pack.call(2, packed, packed, x, w, none, none, 1, 0, n, k, False, True)
-    layer = where.kernel(bfloat_matmul.linear_bfloat, gelu_tanh_y, np.dtype("float32"), 1)
+    layer = where.kernel(bfloat_matmul.linear_bfloat, REGISTRY["gelu_tanh"].formula, np.dtype("float32"), 1)
     layer.call(2, y, kept, x, packed, bias, x, rows, n, k, True, False, SUM)
     beside = np.concatenate([room[:64], room[64 + rows * n : 128 + rows * n], room[128 + 2 * rows * n :]])
     assert (beside == 0x7FC1).all() and not (y == 0x7FC1).any() and not (kept == 0x7FC1).any()

@@ -23,7 +23,8 @@ import flamepy.regularizer as reg
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.runtime import compiler, halves, parallel
 from flamepy.backend.formula.bind import typed
-from flamepy.ops import activations, norm_bodies, pointwise, rows
+from flamepy.core.op import REGISTRY
+from flamepy.ops import activations, norm_bodies, rows
 from flamepy.ops.row_norms import residual_layer_norm
 
 BF, F2 = np.dtype(ml_dtypes.bfloat16), np.dtype("float16")
@@ -227,7 +228,7 @@ def test_each_array_of_a_launch_has_a_type_of_its_own(on: Bench) -> None:
     wide = on("row", [(7 * 64, F4), *outs[1:]], [ins[0], ins[1].astype(F4), None], sizes, norm_bodies.layer_norm_row, F4)
     same(found[0], wide[0].astype(BF))
     same(found[1], wide[1])
-    (y,) = on("map", [(448, F2)], [x.ravel(), x.ravel().astype(BF)], (), pointwise.add_y, F4)
+    (y,) = on("map", [(448, F2)], [x.ravel(), x.ravel().astype(BF)], (), REGISTRY["add"].formula, F4)
     with np.errstate(over="ignore"):
         same(y, (x.ravel() + x.ravel().astype(BF).astype(F4)).astype(F2))
     (y,) = on("strided_get", [(448, F4)], [x.astype(BF).ravel()], ((64, 7), (1, 64), 0))
@@ -241,7 +242,7 @@ HALF_KINDS = {"bfloat16": types.uint16, "float16": types.int16}
 @pytest.mark.parametrize("kind", HALF_KINDS)
 @pytest.mark.parametrize(
     ("loop", "formula", "arrays", "sizes"),
-    [("map1", activations.gelu_erf_y, 2, 0), ("map2", pointwise.add_y, 3, 0), ("row", rows.half_softmax_row, 2, 2)],
+    [("map1", activations.gelu_erf_y, 2, 0), ("map2", REGISTRY["add"].formula, 3, 0), ("row", rows.half_softmax_row, 2, 2)],
     ids=["gelu", "add", "softmax"],
 )
 def test_kernels_of_16_bits_vectorise(loop: str, formula: Any, arrays: int, sizes: int, kind: str) -> None:

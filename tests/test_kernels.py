@@ -23,7 +23,7 @@ from flamepy.core.gradients import add_y
 from flamepy.core.op import REGISTRY
 from flamepy.core.pointwise import Pointwise
 from flamepy.gradients import edits as gradient_transforms
-from flamepy.ops import pointwise, rounding, rows
+from flamepy.ops import rows
 
 F4 = np.dtype("float32")
 SCALAR_LIBM = {"sin", "cos", "pow", "power"}  # correct for any argument; not vectorised
@@ -230,11 +230,11 @@ def test_only_the_kernel_itself_becomes_machine_code(monkeypatch):
     fp.ones(2).exp()  # compiles the thread pool
     monkeypatch.setattr(compiler, "cache_of", lambda function: NullCache())
     x = np.ones(4, F4)
-    bind(loop_named("map1"), pointwise.exp_y, F4, compiler.DIALECT)(1, np.empty_like(x), x)  # what Numba itself compiles once a process
+    bind(loop_named("map1"), REGISTRY["exp"].formula, F4, compiler.DIALECT)(1, np.empty_like(x), x)  # what Numba compiles once a process
     made = []
     whole = codegen.JITCodeLibrary._finalize_specific
     monkeypatch.setattr(codegen.JITCodeLibrary, "_finalize_specific", lambda self: (made.append(self.name), whole(self)))
-    kernel = bind(loop_named("map1"), pointwise.tanh_y, F4, compiler.DIALECT)
+    kernel = bind(loop_named("map1"), REGISTRY["tanh"].formula, F4, compiler.DIALECT)
     kernel(1, np.empty_like(x), x)
     assert len(made) == 1 and made[0].startswith("map1_tanh_y_float32")
 
@@ -252,8 +252,8 @@ print(max(abs(got[0] / (3000 * float(x[0, 0])) - 1)), max(abs(got[1] - 1)))
 
 
 def test_formulas_run_without_numba():
-    assert pointwise.tanh_dx(1.0, 0.5) == 0.75
-    assert rounding.clip_y(3.0, 0.0, 1.0) == 1.0
+    assert REGISTRY["tanh"].rule[0](1.0, 0.5) == 0.75
+    assert REGISTRY["clip"].formula(3.0, 0.0, 1.0) == 1.0
 
 
 STEP = """

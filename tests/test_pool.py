@@ -20,8 +20,8 @@ from flamepy.backend.base import device
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.runtime import findings, pool
 from flamepy.backend.cpu.runtime.settings import threads
+from flamepy.core.op import REGISTRY
 from flamepy.dtypes import float32
-from flamepy.ops import pointwise
 
 pytestmark = pytest.mark.skipif(int(threads()) < 2, reason="one thread: nothing is launched on the pool")
 X = np.linspace(-3, 3, 50_001, dtype="f4")
@@ -29,7 +29,7 @@ X = np.linspace(-3, 3, 50_001, dtype="f4")
 
 def square(workers: int) -> np.ndarray:
     """X * X by a kernel on so many workers."""
-    kernel = device("cpu").kernel(loop_named("map2"), pointwise.mul_y, float32, 1)
+    kernel = device("cpu").kernel(loop_named("map2"), REGISTRY["mul"].formula, float32, 1)
     out = np.zeros_like(X)
     kernel.call(workers, out, X, X)
     return out
@@ -47,7 +47,7 @@ def test_right_with_any_number_of_workers(workers):
 
 def test_each_part_is_run_by_one_thread_only():
     """A part that is run twice adds twice."""
-    kernel = device("cpu").kernel(loop_named("map2"), pointwise.add_y, float32, 1)
+    kernel = device("cpu").kernel(loop_named("map2"), REGISTRY["add"].formula, float32, 1)
     total, one = np.zeros(100_000, "f4"), np.ones(100_000, "f4")
     for _ in range(2000):
         kernel.call(5, total, total, one)

@@ -107,10 +107,11 @@ def wrapped(start: str, rows: list[str], end: str, indent: str) -> list[str]:
 
 
 def source_of(function: Any) -> str:
-    """Where a public function is written: file, function."""
+    """Where a public function is written: file, function, or the name in the line of a pointwise op."""
     op = getattr(function, "op", None)
-    code = inspect.unwrap(getattr(op, "formula", None) or getattr(op, "body", None) or function).__code__
-    return f"# {Path(code.co_filename).relative_to(ROOT)}: {code.co_name}"
+    formula = getattr(op, "formula", None)
+    code = inspect.unwrap(formula or getattr(op, "body", None) or function).__code__
+    return f"# {Path(code.co_filename).relative_to(ROOT)}: " + (f'"{op.name}"' if formula else code.co_name)
 
 
 def with_body(lines: list[str], text: str, indent: str) -> list[str]:

@@ -18,6 +18,7 @@ from ..cuda.emulation import EmulationReport, joined, reported
 from ..cuda.examples import CLIPS, OPTIMIZERS, names, prepared
 from ..cuda.kernels import architecture, backend
 from ..cuda.recording import launches_of, refuse_converted
+from ..docstrings import written
 from ..dtypes import as_dtype
 from ..train.config import spelled
 from ..train.lines import fitted, width
@@ -59,10 +60,15 @@ def section(title: str, text: str) -> Iterator[str]:
 
 
 def source(function: Any) -> str:
+    """A function as it stands in its file; a lambda as the function it would be."""
     try:
-        return inspect.getsource(function)
+        text = inspect.getsource(function)
     except (OSError, TypeError):
         return f"{function!r}: its file is not here"
+    if "lambda " not in text.partition("\n")[0]:
+        return text
+    explained = f'    """{function.__doc__}"""\n' if function.__doc__ else ""
+    return f"def {function.__name__}{inspect.signature(function)}:\n{explained}    return {''.join(written(function))}"
 
 
 def heading(name: str, where: str, kernels: list[str], n: int) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Pointwise ops: one scalar formula, applied to every element, with its derivatives.
 
     tanh = pointwise("tanh", tanh_y, tanh_dx)
+    define("tanh", "Hyperbolic tangent.", lambda x: tanh(x), lambda g, y: g * (1.0 - y * y))  # the same in one line, for flamepy's own
 
 A formula's arguments without default are the op's inputs, those with default its attributes, which are numbers. Rule i is the
 derivative for input i. Formulas run four ways: on Python floats, compiled for the CPU, compiled for CUDA, and on Tensors (on_tensors),
@@ -198,6 +199,23 @@ def pointwise(
     op.function.__doc__ = Door.explain(op, bool(home))
     publish(name, op.function, home)
     return op.function
+
+
+def define(name: str, text: str, formula: Any, *rules: Any, home: str = "flamepy", **options: Any) -> Any:
+    """An op of flamepy's own, as a line of a table of derivatives: what it is in words, its formula, its rules. Those written as lambdas
+    get the names of their kernels here: tanh_y, tanh_dx."""
+    formula = named(formula, f"{name}_y")
+    formula.__doc__ = text
+    given = [rule and named(rule, f"{name}_d{x}") for x, rule in zip(arguments(formula)[0], rules, strict=False)]
+    return pointwise(name, formula, *given, home=home, **options)
+
+
+def named(function: Any, name: str) -> Any:
+    """A lambda under this name; what has a name keeps it."""
+    if function.__name__ != "<lambda>":
+        return function
+    code = function.__code__.replace(co_name=name, co_qualname=name)
+    return FunctionType(code, function.__globals__, name, function.__defaults__)
 
 
 @lru_cache(1024)

@@ -18,7 +18,7 @@ Pair: TypeAlias = int | Sequence[int]
 
 def of_bools(sign: str, function: Any) -> Any: ...
 
-# flamepy/core/ops/pointwise.py: abs_y
+# flamepy/core/ops/pointwise.py: "abs"
 def abs(x: TensorLike, /) -> Tensor:
     """|x|; the derivative at 0 is 0.
 
@@ -31,7 +31,7 @@ def abs(x: TensorLike, /) -> Tensor:
     [1.5, 1.5]
     """
 
-# flamepy/core/ops/pointwise.py: add_y
+# flamepy/core/ops/pointwise.py: "add"
 def add(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a + b.
 
@@ -133,7 +133,7 @@ def cat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [1.0, 2.0, 3.0]
     """
 
-# flamepy/ops/rounding.py: ceil_y
+# flamepy/ops/rounding.py: "ceil"
 def ceil(x: TensorLike, /) -> Tensor:
     """Smallest integer not below x. Records a zero gradient.
 
@@ -195,7 +195,7 @@ def conv2d(
     [[[4.0, 4.0], [4.0, 4.0]]]
     """
 
-# flamepy/core/ops/pointwise.py: cos_y
+# flamepy/core/ops/pointwise.py: "cos"
 def cos(x: TensorLike, /) -> Tensor:
     """Cosine of x in radians.
 
@@ -230,7 +230,7 @@ def cross_entropy(
     0.6931
     """
 
-# flamepy/core/ops/pointwise.py: div_y
+# flamepy/core/ops/pointwise.py: "div"
 def div(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a / b; integers give float32.
 
@@ -254,7 +254,7 @@ def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     [1.0, 1.0]
     """
 
-# flamepy/ops/activations.py: elu_y
+# flamepy/ops/activations.py: "elu"
 def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
     """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289).
 
@@ -276,7 +276,7 @@ def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     [[3.0, 4.0], [1.0, 2.0]]
     """
 
-# flamepy/core/ops/pointwise.py: eq_y
+# flamepy/core/ops/pointwise.py: "eq"
 def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a == b.
 
@@ -289,7 +289,7 @@ def eq(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, False]
     """
 
-# flamepy/core/ops/pointwise.py: erf_y
+# flamepy/core/ops/pointwise.py: "erf"
 def erf(x: TensorLike, /) -> Tensor:
     """Error function 2/sqrt(pi) * integral of exp(-t^2) from 0 to x.
 
@@ -302,7 +302,7 @@ def erf(x: TensorLike, /) -> Tensor:
     [-0.9661, 0.9661]
     """
 
-# flamepy/core/ops/pointwise.py: exp_y
+# flamepy/core/ops/pointwise.py: "exp"
 def exp(x: TensorLike, /) -> Tensor:
     """e to the power x.
 
@@ -329,7 +329,7 @@ def flatten(x: TensorLike, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     (2, 12)
     """
 
-# flamepy/ops/rounding.py: floor_y
+# flamepy/ops/rounding.py: "floor"
 def floor(x: TensorLike, /) -> Tensor:
     """Largest integer not above x. Records a zero gradient.
 
@@ -342,7 +342,7 @@ def floor(x: TensorLike, /) -> Tensor:
     [-2.0, 1.0]
     """
 
-# flamepy/ops/rounding.py: floor_divide_y
+# flamepy/ops/rounding.py: "floor_divide"
 def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises.
 
@@ -365,7 +365,7 @@ def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [[2], [3]]
     """
 
-# flamepy/core/ops/pointwise.py: ge_y
+# flamepy/core/ops/pointwise.py: "ge"
 def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a >= b.
 
@@ -387,7 +387,7 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     [-0.1002, 1.3998]
     """
 
-# flamepy/core/ops/pointwise.py: gt_y
+# flamepy/core/ops/pointwise.py: "gt"
 def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a > b.
 
@@ -465,7 +465,7 @@ def layer_norm(
     [-1.0, 1.0]
     """
 
-# flamepy/core/ops/pointwise.py: le_y
+# flamepy/core/ops/pointwise.py: "le"
 def le(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a <= b.
 
@@ -478,7 +478,7 @@ def le(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, False]
     """
 
-# flamepy/ops/activations.py: leaky_relu_y
+# flamepy/ops/activations.py: "leaky_relu"
 def leaky_relu(x: TensorLike, /, negative_slope: float = 0.01) -> Tensor:
     """x above zero, negative_slope * x below (Maas et al. 2013).
 
@@ -508,7 +508,7 @@ def linear(
     [0.0, 2.0]
     """
 
-# flamepy/core/ops/pointwise.py: log_y
+# flamepy/core/ops/pointwise.py: "log"
 def log(x: TensorLike, /) -> Tensor:
     """Natural logarithm; -inf at zero, NaN below.
 
@@ -534,7 +534,7 @@ def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
     [-0.6931, -0.6931]
     """
 
-# flamepy/ops/logic.py: logical_and_y
+# flamepy/ops/logic.py: "logical_and"
 def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     """Both hold.
 
@@ -547,7 +547,7 @@ def logical_and(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/ops/logic.py: logical_not_y
+# flamepy/ops/logic.py: "logical_not"
 def logical_not(x: TensorLike, /) -> Tensor:
     """x does not hold.
 
@@ -560,7 +560,7 @@ def logical_not(x: TensorLike, /) -> Tensor:
     [False, False]
     """
 
-# flamepy/ops/logic.py: logical_or_y
+# flamepy/ops/logic.py: "logical_or"
 def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
     """At least one holds.
 
@@ -585,7 +585,7 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     0.6931
     """
 
-# flamepy/core/ops/pointwise.py: lt_y
+# flamepy/core/ops/pointwise.py: "lt"
 def lt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a < b.
 
@@ -642,7 +642,7 @@ def max_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, pad
     [[[4.0]]]
     """
 
-# flamepy/core/ops/pointwise.py: maximum_y
+# flamepy/core/ops/pointwise.py: "maximum"
 def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
@@ -684,7 +684,7 @@ def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [1.0, 3.0]
     """
 
-# flamepy/core/ops/pointwise.py: minimum_y
+# flamepy/core/ops/pointwise.py: "minimum"
 def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
@@ -707,7 +707,7 @@ def mse_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> T
     2.0
     """
 
-# flamepy/core/ops/pointwise.py: mul_y
+# flamepy/core/ops/pointwise.py: "mul"
 def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a * b.
 
@@ -731,7 +731,7 @@ def narrow(x: TensorLike, dim: int, start: int, length: int) -> Tensor:
     [2, 3]
     """
 
-# flamepy/core/ops/pointwise.py: ne_y
+# flamepy/core/ops/pointwise.py: "ne"
 def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a != b.
 
@@ -744,7 +744,7 @@ def ne(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, True]
     """
 
-# flamepy/core/ops/pointwise.py: neg_y
+# flamepy/core/ops/pointwise.py: "neg"
 def neg(x: TensorLike, /) -> Tensor:
     """-x.
 
@@ -810,7 +810,7 @@ def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     24.0
     """
 
-# flamepy/ops/powers.py: reciprocal_y
+# flamepy/ops/powers.py: "reciprocal"
 def reciprocal(x: TensorLike, /) -> Tensor:
     """1 / x.
 
@@ -823,7 +823,7 @@ def reciprocal(x: TensorLike, /) -> Tensor:
     [-0.6667, 0.6667]
     """
 
-# flamepy/ops/activations.py: relu_y
+# flamepy/ops/activations.py: "relu"
 def relu(x: TensorLike, /) -> Tensor:
     """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010).
 
@@ -836,7 +836,7 @@ def relu(x: TensorLike, /) -> Tensor:
     [0.0, 1.5]
     """
 
-# flamepy/ops/rounding.py: remainder_y
+# flamepy/ops/rounding.py: "remainder"
 def remainder(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch.
 
@@ -873,7 +873,7 @@ def rms_norm(
     [0.2, 1.4]
     """
 
-# flamepy/ops/rounding.py: round_y
+# flamepy/ops/rounding.py: "round"
 def round(x: TensorLike, /) -> Tensor:
     """Nearest integer, halves to even. Records a zero gradient.
 
@@ -886,7 +886,7 @@ def round(x: TensorLike, /) -> Tensor:
     [-2.0, 2.0]
     """
 
-# flamepy/core/ops/pointwise.py: rsqrt_y
+# flamepy/core/ops/pointwise.py: "rsqrt"
 def rsqrt(x: TensorLike, /) -> Tensor:
     """1 / sqrt(x).
 
@@ -919,7 +919,7 @@ def scaled_dot_product_attention(
     [[2.0]]
     """
 
-# flamepy/ops/activations.py: sigmoid_y
+# flamepy/ops/activations.py: "sigmoid"
 def sigmoid(x: TensorLike, /) -> Tensor:
     """1 / (1 + exp(-x)).
 
@@ -932,7 +932,7 @@ def sigmoid(x: TensorLike, /) -> Tensor:
     [0.1824, 0.8176]
     """
 
-# flamepy/core/ops/pointwise.py: sign_y
+# flamepy/core/ops/pointwise.py: "sign"
 def sign(x: TensorLike, /) -> Tensor:
     """-1, 0 or 1; NaN for NaN. Records a zero gradient.
 
@@ -945,7 +945,7 @@ def sign(x: TensorLike, /) -> Tensor:
     [-1.0, 1.0]
     """
 
-# flamepy/ops/activations.py: silu_y
+# flamepy/ops/activations.py: "silu"
 def silu(x: TensorLike, /) -> Tensor:
     """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118).
 
@@ -958,7 +958,7 @@ def silu(x: TensorLike, /) -> Tensor:
     [-0.2736, 1.2264]
     """
 
-# flamepy/core/ops/pointwise.py: sin_y
+# flamepy/core/ops/pointwise.py: "sin"
 def sin(x: TensorLike, /) -> Tensor:
     """Sine of x in radians.
 
@@ -993,7 +993,7 @@ def softmax(x: TensorLike, dim: int = -1) -> Tensor:
     [0.5, 0.5]
     """
 
-# flamepy/ops/activations.py: softplus_y
+# flamepy/ops/activations.py: "softplus"
 def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
 
@@ -1016,7 +1016,7 @@ def split(x: TensorLike, sizes: int | Sequence[int], dim: int = 0) -> list[Tenso
     [[1, 2], [3]]
     """
 
-# flamepy/core/ops/pointwise.py: sqrt_y
+# flamepy/core/ops/pointwise.py: "sqrt"
 def sqrt(x: TensorLike, /) -> Tensor:
     """Square root; NaN below zero.
 
@@ -1029,7 +1029,7 @@ def sqrt(x: TensorLike, /) -> Tensor:
     [nan, 1.2247]
     """
 
-# flamepy/core/ops/pointwise.py: square_y
+# flamepy/core/ops/pointwise.py: "square"
 def square(x: TensorLike, /) -> Tensor:
     """x * x.
 
@@ -1077,7 +1077,7 @@ def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     1.0
     """
 
-# flamepy/core/ops/pointwise.py: sub_y
+# flamepy/core/ops/pointwise.py: "sub"
 def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a - b.
 
@@ -1104,7 +1104,7 @@ def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [4.0, 6.0]
     """
 
-# flamepy/core/ops/pointwise.py: tanh_y
+# flamepy/core/ops/pointwise.py: "tanh"
 def tanh(x: TensorLike, /) -> Tensor:
     """Hyperbolic tangent.
 
@@ -1163,7 +1163,7 @@ def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     1.0
     """
 
-# flamepy/core/ops/pointwise.py: where_y
+# flamepy/core/ops/pointwise.py: "where"
 def where(condition: TensorLike, a: TensorLike, b: TensorLike, /) -> Tensor:
     """a where the condition holds, b elsewhere.
 

@@ -9,44 +9,8 @@ from ..core import op
 from ..core.errors import DTypeError
 from ..core.ops.axes import composed
 from ..core.ops.pointwise import where
-from ..core.pointwise import pointwise, zero
+from ..core.pointwise import define, pointwise, zero
 from ..core.words import abs, exp, select
-
-
-def relu_y(x):
-    """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010)."""
-    return select(x <= 0.0, 0.0, x)
-
-
-def relu_dx(g, y):
-    return select(y <= 0.0, 0.0, g)
-
-
-def leaky_relu_y(x, negative_slope=0.01):
-    """x above zero, negative_slope * x below (Maas et al. 2013)."""
-    return select(x > 0.0, x, negative_slope * x)
-
-
-def leaky_relu_dx(g, x, negative_slope):
-    return select(x > 0.0, g, negative_slope * g)
-
-
-def elu_y(x, alpha=1.0):
-    """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289)."""
-    return select(x > 0.0, x, alpha * expm1(x))
-
-
-def elu_dx(g, x, alpha):
-    return select(x > 0.0, g, g * alpha * exp(select(x > 0.0, 0.0, x)))
-
-
-def sigmoid_y(x):
-    """1 / (1 + exp(-x))."""
-    return 1.0 / (1.0 + exp(-x))
-
-
-def sigmoid_dx(g, y):
-    return g * y * (1.0 - y)
 
 
 def sigmoid(x):
@@ -55,31 +19,32 @@ def sigmoid(x):
     return select(x < 0.0, e, 1.0) / (1.0 + e)
 
 
-def silu_y(x):
-    """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118)."""
-    return x / (1.0 + exp(-x))
-
-
 def silu_dx(g, x):
     s = sigmoid(x)
     return g * s * (1.0 + x * (1.0 - s))
 
 
-def softplus_y(x, beta=1.0, threshold=20.0):
-    """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
-    return select(x * beta > threshold, x, log1p(exp(x * beta)) / beta)
-
-
-def softplus_dx(g, x, beta, threshold):
-    return select(x * beta > threshold, g, g * sigmoid(x * beta))
-
-
-pointwise("relu", relu_y, relu_dx, kind="number", home="both")
-pointwise("leaky_relu", leaky_relu_y, leaky_relu_dx, home="both")
-pointwise("elu", elu_y, elu_dx, home="both")
-pointwise("sigmoid", sigmoid_y, sigmoid_dx, home="both")
-pointwise("silu", silu_y, silu_dx, home="both")
-pointwise("softplus", softplus_y, softplus_dx, home="both")
+define(
+    "relu", "max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010).",
+    lambda x: select(x <= 0.0, 0.0, x), lambda g, y: select(y <= 0.0, 0.0, g), kind="number", home="both",
+)  # fmt: skip
+define(
+    "leaky_relu", "x above zero, negative_slope * x below (Maas et al. 2013).",
+    lambda x, negative_slope=0.01: select(x > 0.0, x, negative_slope * x),
+    lambda g, x, negative_slope: select(x > 0.0, g, negative_slope * g), home="both",
+)  # fmt: skip
+define(
+    "elu", "x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289).",
+    lambda x, alpha=1.0: select(x > 0.0, x, alpha * expm1(x)),
+    lambda g, x, alpha: select(x > 0.0, g, g * alpha * exp(select(x > 0.0, 0.0, x))), home="both",
+)  # fmt: skip
+define("sigmoid", "1 / (1 + exp(-x)).", lambda x: 1.0 / (1.0 + exp(-x)), lambda g, y: g * y * (1.0 - y), home="both")
+define("silu", "x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118).", lambda x: x / (1.0 + exp(-x)), silu_dx, home="both")
+define(
+    "softplus", "log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.",
+    lambda x, beta=1.0, threshold=20.0: select(x * beta > threshold, x, log1p(exp(x * beta)) / beta),
+    lambda g, x, beta, threshold: select(x * beta > threshold, g, g * sigmoid(x * beta)), home="both",
+)  # fmt: skip
 
 
 def gelu_erf_y(x):
@@ -92,28 +57,6 @@ def gelu_erf_dx(g, x):
     e = bell(x)
     tail = normal_tail(select(x > 0.0, x, -x), e)  # abs(x), with a derivative at 0
     return g * (select(x > 0.0, 1.0 - tail, tail) + x * 0.3989422804014327 * e)
-
-
-def bell_y(x):
-    return bell(x)
-
-
-def bell_dx(g, x):
-    return g * -x * bell(x)
-
-
-def normal_tail_y(a, e):
-    """1 - Phi(a) for a >= 0 and e = exp(-a^2 / 2); its derivative counts a alone."""
-    return normal_tail(a, e)
-
-
-def normal_tail_da(g, e):
-    return g * -0.3989422804014327 * e
-
-
-def gelu_tanh_y(x):
-    """The tanh approximation of x * Phi(x) (same paper, section 2), written as x * sigmoid: one exp less."""
-    return x / (1.0 + exp(-twice_inner(x)))
 
 
 def twice_inner(x):
@@ -129,10 +72,16 @@ def gelu_tanh_dx(g, x):
     return g * s * (1.0 + e * s * x * (1.5957691216057308 + 0.21406444881780078 * x * x))
 
 
-pointwise("bell", bell_y, bell_dx)
-pointwise("normal_tail", normal_tail_y, normal_tail_da, zero)
+define("bell", "exp(-x^2 / 2).", lambda x: bell(x), lambda g, x: g * -x * bell(x), home="")
+define(
+    "normal_tail", "1 - Phi(a) for a >= 0 and e = exp(-a^2 / 2); its derivative counts a alone.",
+    lambda a, e: normal_tail(a, e), lambda g, e: g * -0.3989422804014327 * e, zero, home="",
+)  # fmt: skip
 gelu_erf = pointwise("gelu_erf", gelu_erf_y, gelu_erf_dx, title="gelu")
-gelu_tanh = pointwise("gelu_tanh", gelu_tanh_y, gelu_tanh_dx, title="gelu")
+gelu_tanh = define(
+    "gelu_tanh", "The tanh approximation of x * Phi(x) (same paper, section 2), written as x * sigmoid: one exp less.",
+    lambda x: x / (1.0 + exp(-twice_inner(x))), gelu_tanh_dx, title="gelu", home="",
+)  # fmt: skip
 
 
 @composed(home="both")

@@ -8,28 +8,11 @@ from typing import Any
 from ..core.dtypes import bool_
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.pointwise import abs_op, eq, lt, ne
-from ..core.pointwise import pointwise
+from ..core.pointwise import define
 
-
-def logical_and_y(a, b):
-    """Both hold."""
-    return (a != 0) & (b != 0)
-
-
-def logical_or_y(a, b):
-    """At least one holds."""
-    return (a != 0) | (b != 0)
-
-
-def logical_not_y(x):
-    """x does not hold."""
-    return x == 0
-
-
-logical_and, logical_or, logical_not = [
-    pointwise(formula.__name__[:-2], formula, kind="any", out=bool_, home="flamepy")
-    for formula in (logical_and_y, logical_or_y, logical_not_y)
-]
+logical_and = define("logical_and", "Both hold.", lambda a, b: (a != 0) & (b != 0), kind="any", out=bool_)
+logical_or = define("logical_or", "At least one holds.", lambda a, b: (a != 0) | (b != 0), kind="any", out=bool_)
+logical_not = define("logical_not", "x does not hold.", lambda x: x == 0, kind="any", out=bool_)
 
 
 @composed

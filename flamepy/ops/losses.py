@@ -26,7 +26,7 @@ from ..core.ops.reduce import mean
 from ..core.ops.reduce import min as min_op
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
-from ..core.pointwise import pointwise
+from ..core.pointwise import define, pointwise
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
@@ -219,16 +219,11 @@ def l1_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     return reduced("l1_loss", abs_op(sub(x, target)), reduction, dtype)
 
 
-def huber_y(d, delta=1.0):
-    """0.5 d^2 up to |d| = delta, delta (|d| - delta / 2) beyond (Huber 1964)."""
-    return select(abs(d) <= delta, 0.5 * d * d, delta * (abs(d) - 0.5 * delta))
-
-
-def huber_dd(g, d, delta):
-    return g * select(abs(d) <= delta, d, delta * sign(d))
-
-
-huber_op = pointwise("huber", huber_y, huber_dd, title="huber_loss")
+huber_op = define(
+    "huber", "0.5 d^2 up to |d| = delta, delta (|d| - delta / 2) beyond (Huber 1964).",
+    lambda d, delta=1.0: select(abs(d) <= delta, 0.5 * d * d, delta * (abs(d) - 0.5 * delta)),
+    lambda g, d, delta: g * select(abs(d) <= delta, d, delta * sign(d)), title="huber_loss", home="",
+)  # fmt: skip
 
 
 @composed(home="both")
@@ -262,15 +257,6 @@ def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "
 
 
 # ---- probabilities ---------------------------------------------------------------------------------------------------------------
-def bce_y(x, target):
-    """-(t log x + (1 - t) log(1 - x)), each logarithm at least -100."""
-    return -(target * maximum(log(x), -100.0) + (1.0 - target) * maximum(log1p(-x), -100.0))
-
-
-def bce_dx(g, x, target):
-    return g * (x - target) / maximum(x * (1.0 - x), 1e-12)
-
-
 def bce_logits_y(x, target, pos_weight):
     """BCE of sigmoid(x), without overflow; positives count pos_weight times."""
     weight = 1.0 + (pos_weight - 1.0) * target
@@ -282,10 +268,12 @@ def bce_logits_dx(g, x, target, pos_weight):
     return g * ((1.0 - target) * s - target * pos_weight * (1.0 - s))
 
 
-bce_op = pointwise("bce", bce_y, bce_dx, None, title="binary_cross_entropy")
-bce_logits_op = pointwise(
-    "bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits"
+bce_op = define(
+    "bce", "-(t log x + (1 - t) log(1 - x)), each logarithm at least -100.",
+    lambda x, target: -(target * maximum(log(x), -100.0) + (1.0 - target) * maximum(log1p(-x), -100.0)),
+    lambda g, x, target: g * (x - target) / maximum(x * (1.0 - x), 1e-12), None, title="binary_cross_entropy", home="",
 )  # fmt: skip
+bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits")
 
 
 def check_probabilities(smallest: Any, largest: Any) -> None:

@@ -10,7 +10,7 @@ from ..core.ops.axes import composed
 from ..core.ops.copy import clone
 from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import POWERS, power, square
-from ..core.pointwise import pointwise
+from ..core.pointwise import define, pointwise
 from ..core.tensor import Tensor
 from ..core.words import select
 
@@ -26,27 +26,9 @@ def whole_power_y(a, b):
     return y
 
 
-def third_power_y(x):
-    """x * x * x."""
-    return x * x * x
-
-
-def third_power_dx(g, x):
-    return 3.0 * g * (x * x)
-
-
-def reciprocal_y(x):
-    """1 / x."""
-    return 1.0 / x
-
-
-def reciprocal_dx(g, y):
-    return -g * y * y
-
-
 whole_power = pointwise("whole_power", whole_power_y, kind="number", title="pow")
-third_power = pointwise("third_power", third_power_y, third_power_dx, title="pow")
-reciprocal = pointwise("reciprocal", reciprocal_y, reciprocal_dx, home="flamepy")
+third_power = define("third_power", "x * x * x.", lambda x: x * x * x, lambda g, x: 3.0 * g * (x * x), title="pow", home="")
+reciprocal = define("reciprocal", "1 / x.", lambda x: 1.0 / x, lambda g, y: -g * y * y)
 SOONER: dict[Any, Any] = {**POWERS, 3: third_power, -1: reciprocal}  # of floats: pow() itself is a call of the C library for each number
 
 

@@ -9,54 +9,28 @@ from ..core.errors import DTypeError
 from ..core.op import SCALARS
 from ..core.ops.axes import composed
 from ..core.ops.pointwise import maximum_op, minimum_op
-from ..core.pointwise import pass_g, pointwise, zero
+from ..core.pointwise import define, pass_g, zero
 from ..core.tensor import Tensor
 from ..core.words import INF, maximum, minimum, rint, select
 
-
-def floor_y(x):
-    """Largest integer not above x. Records a zero gradient."""
-    return floor(x)
-
-
-def ceil_y(x):
-    """Smallest integer not below x. Records a zero gradient."""
-    return ceil(x)
-
-
-def round_y(x):
-    """Nearest integer, halves to even. Records a zero gradient."""
-    return rint(x)
-
-
-def floor_divide_y(a, b):
-    """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises."""
-    return a // b
-
-
-def remainder_y(a, b):
-    """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch."""
-    return a % b
-
-
-def remainder_db(g, a, b, y):
-    return -g * rint((a - y) / b)
-
-
-def clip_y(x, low=-INF, high=INF):
-    """x limited to [low, high]; the gradient passes at the bounds. NaN stays NaN and gets the gradient 0, as in PyTorch."""
-    return minimum(maximum(x, low), high)
-
-
-def clip_dx(g, x, low, high):
-    return select((x >= low) & (x <= high), g, 0.0)
-
-
-for _formula in (floor_y, ceil_y, round_y):
-    pointwise(_formula.__name__[:-2], _formula, zero, kind="number", home="flamepy")
-pointwise("floor_divide", floor_divide_y, kind="number", home="flamepy")
-pointwise("remainder", remainder_y, pass_g, remainder_db, kind="number", home="flamepy")
-clip = pointwise("clip", clip_y, clip_dx, title="clamp")
+define("floor", "Largest integer not above x. Records a zero gradient.", lambda x: floor(x), zero, kind="number")
+define("ceil", "Smallest integer not below x. Records a zero gradient.", lambda x: ceil(x), zero, kind="number")
+define("round", "Nearest integer, halves to even. Records a zero gradient.", lambda x: rint(x), zero, kind="number")
+define(
+    "floor_divide",
+    "The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises.",
+    lambda a, b: a // b, kind="number",
+)  # fmt: skip
+define(
+    "remainder",
+    "a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch.",
+    lambda a, b: a % b, pass_g, lambda g, a, b, y: -g * rint((a - y) / b), kind="number",
+)  # fmt: skip
+clip = define(
+    "clip", "x limited to [low, high]; the gradient passes at the bounds. NaN stays NaN and gets the gradient 0, as in PyTorch.",
+    lambda x, low=-INF, high=INF: minimum(maximum(x, low), high),
+    lambda g, x, low, high: select((x >= low) & (x <= high), g, 0.0), title="clamp", home="",
+)  # fmt: skip
 
 
 @composed

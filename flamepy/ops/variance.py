@@ -16,7 +16,7 @@ from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import div, mul, sub
 from ..core.ops.reduce import fold, gathered, mean, reduction, spread
-from ..core.pointwise import pointwise
+from ..core.pointwise import define, pointwise
 from ..core.spec import size_of
 from ..core.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
@@ -59,17 +59,10 @@ def variance_dsquares(g, share):
 
 
 variance = pointwise("variance", variance_y, variance_dsquares, None, title="var")
-
-
-def root_y(v):
-    return sqrt(v)
-
-
-def root_dv(g, y):
-    return select(y > 0.0, g * 0.5 / select(y > 0.0, y, 1.0), 0.0)
-
-
-root = pointwise("root", root_y, root_dv, title="std")
+root = define(
+    "root", "Square root, whose derivative at 0 is 0.", lambda v: sqrt(v),
+    lambda g, y: select(y > 0.0, g * 0.5 / select(y > 0.0, y, 1.0), 0.0), title="std", home="",
+)  # fmt: skip
 
 
 def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
