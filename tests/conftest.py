@@ -64,6 +64,7 @@ LEFT_OUT = {
     "test_attention_and_its_gradients": "tiles of 16-bit floats, two seconds a kernel: test_cuda_attention.py has each once",
     "test_bias_gradients": "sums of 131,072 rows, which are 4.7e-7 of the terms off on CUDA, not 3e-7",
     "test_checkpoint_frees_memory_and_changes_nothing": "tensors of megabytes",
+    "test_convolution_and_pooling_of_large_images": "292,800 numbers; test_sums_along_any_axis has long sums, test_ops.py convolution",
     "test_broadcasting_is_that_of_numpy": "a kernel for each way to broadcast that is drawn; test_ops.py has some of them",
     "test_train_10_save_load_in_a_new_process_train_10_equals_train_20": "a process that compiles all again; test_p14 resumes in one",
 }
