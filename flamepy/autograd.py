@@ -12,7 +12,6 @@ from .advice import missing_in as _missing_in
 from .core.errors import DTypeError, GradientError
 from .core.modes import Mode, thread
 from .core.modes import enable_grad as enable_grad
-from .core.modes import is_grad_enabled as is_grad_enabled
 from .core.modes import no_grad as no_grad
 from .core.modes import strict_mode as strict_mode
 from .core.op import Op as Op
@@ -90,6 +89,11 @@ class _Suspended:
 
 
 attach(_Suspended, Mode)
+
+
+def is_grad_enabled() -> bool:
+    """Whether this thread records."""
+    return thread.modes.recording
 
 
 class AutogradContext(Mode):

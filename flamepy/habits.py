@@ -1,4 +1,4 @@
-"""Other libraries' names of options: `dim` and `keepdim` are taken for `axis` and `keepdims`, by ops and by functions composed of them."""
+"""Other libraries' habits: `dim` and `keepdim` are taken for `axis` and `keepdims`, by ops and by functions composed of them; x.size()."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import functools
 from typing import Any
 
 from .core.door import Door
+from .core.errors import IndexOutOfRange
 from .core.op import ALIASES, IGNORED
+from .core.spec import Spec
 
 ALIASES |= {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
 IGNORED |= {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
@@ -27,3 +29,31 @@ def composed(name: str, function: Any) -> Any:
 
 
 Door.composed = staticmethod(composed)
+
+
+class Count(int):
+    """How many elements a tensor has. Called, as PyTorch's x.size(), it gives the shape, or the size of one axis."""
+
+    axes: tuple[int, ...]
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """For NumPy an int like any other: a subclass would make float64 of float32."""
+        return getattr(ufunc, method)(*[int(x) if type(x) is Count else x for x in inputs], **options)
+
+    def __call__(self, dim: int | None = None) -> Any:
+        if dim is None:
+            return self.axes
+        try:
+            return self.axes[dim]
+        except IndexError:
+            raise IndexOutOfRange(f"size: no such axis: {dim}, shape {self.axes}. Use 0 to {len(self.axes) - 1}.") from None
+
+
+def count_of(spec: Any) -> Count:
+    """What x.size is."""
+    found = Count(spec.size)
+    found.axes = spec.shape
+    return found
+
+
+Spec.count = property(count_of)  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect
+from itertools import count
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -113,7 +114,8 @@ def new(there: Origin) -> int:
     """A number for something from elsewhere: its own if that is free. Counting goes on beyond it."""
     number, now = there[1], ids.next_id()
     if number > now:
-        first = ids.go_on_beyond(number)  # what other threads counted meanwhile is below
+        before, ids.next_id = ids.next_id, count(number + 1).__next__
+        first = before()  # what other threads counted meanwhile is below
         if number >= first:
             counted.extend([(first, ""), (number + 1, mark)])
         else:

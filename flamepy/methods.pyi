@@ -9,6 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .core.parameter import Stored
 from .core.tensor import Tensor as Tensor
+from .habits import Count as Count
 from .ops import Axis, Pair, TensorLike
 from .parameter import ParameterMethods
 from .tensors import TensorMethods

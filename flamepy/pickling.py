@@ -19,8 +19,8 @@ from .backend.base import Device
 from .bus import changed
 from .core import ids as next_ids
 from .core.custom import Custom
+from .core.door import Door
 from .core.errors import GradientError
-from .core.spec import spec_of
 from .dtypes import DTYPES
 
 OWN = frozenset(
@@ -59,7 +59,7 @@ def made(cls: Any, array: np.ndarray, device: Device, requires_grad: bool, key: 
     """A leaf with these numbers. `key`: what its id is in the pickle; None: it gets a new one."""
     array = array.view(DTYPE[array.dtype])
     t = cls.__new__(cls)
-    t.buffer, t.spec = device.upload(array), spec_of(array.shape, array.dtype, device, requires_grad)
+    t.buffer, t.spec = device.upload(array), Door.spec(array.shape, array.dtype, device, requires_grad)
     t.id = next_ids.next_id() if key is None else key.of_tensor(t)
     changed(t)
     return t

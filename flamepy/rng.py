@@ -8,18 +8,16 @@ from .core.rng import Generator, checked_seed, generator
 from .core.tensor import attach
 from .dtypes import is_count
 
-Place = tuple[int, int, int]  # seed, stream, step
-
 
 class Moves:
     """What moves this thread to another place, and how that is taken back."""
 
     @staticmethod
-    def saved() -> Place:
+    def saved() -> tuple[int, int, int]:
         return generator.place
 
     @staticmethod
-    def restore(place: Place) -> None:
+    def restore(place: tuple[int, int, int]) -> None:
         generator.place = place
 
 
@@ -29,7 +27,7 @@ attach(Moves, to=Generator)
 class Jump(Moves):
     """Going to a place: now, and in every replay of a step that does so."""
 
-    def __init__(self, what: str, place: Place):
+    def __init__(self, what: str, place: tuple[int, int, int]):
         self.place = place
         seen(None, what, lambda: place)
         before(self.go)

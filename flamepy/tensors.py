@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from .core.errors import DTypeError
 from .core.methods import CoreMethods, host_array, swapped
 from .core.methods import full_like as full_like
 from .core.methods import tensor as tensor
-from .core.spec import spec_of
 from .core.tensor import Tensor, attach
 from .dtypes import as_dtype, float64, is_torch_tensor, of_torch, torch_array
 from .ops.reduce_more import taken_apart
@@ -67,6 +67,7 @@ class TensorMethods(Readable):
 
     # ---- operators --------------------------------------------------------------------------------------------------------
     if not TYPE_CHECKING:
+        size = property(attrgetter("spec.count"))  # see habits.py
         __floordiv__, __rfloordiv__ = ops.floor_divide, swapped(ops.floor_divide)
         __mod__, __rmod__ = ops.remainder, swapped(ops.remainder)
         __pow__, __rpow__ = ops.pow, swapped(ops.pow)
@@ -111,7 +112,7 @@ def given_array(data: Any, wanted: np.dtype | None, device: Device) -> Any:
     """See Door.array: core's, and arrays in a device's memory, tensors of PyTorch's (in lists as well), what speaks DLPack."""
     shared = device.adopted(data)
     if shared is not None:
-        return Tensor(shared[0], spec_of(shared[1], as_dtype(shared[0].dtype), device))
+        return Tensor(shared[0], Door.spec(shared[1], as_dtype(shared[0].dtype), device))
     if is_torch_tensor(data):
         data = torch_array(data)
     elif hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):

@@ -16,7 +16,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.base import Stream
 from flamepy.core import op as base
-from flamepy.core import spec
+from flamepy.engine import kept
 from flamepy.engine.plan import every
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -88,7 +88,7 @@ def test_what_came_once_is_forgotten_with_the_specs(monkeypatch: pytest.MonkeyPa
     """A new spec may lie where one that was forgotten lay, and so have its hash."""
     fp.tanh(fp.ones(30_777))
     assert any(base.REGISTRY["tanh"].plans.seen)
-    monkeypatch.setattr(spec, "MOST", 0)
+    monkeypatch.setattr(kept, "MOST", 0)
     fp.ones(30_778)
     assert not any(seen for plans in every() for seen in plans.seen)
 
@@ -97,7 +97,7 @@ def test_new_shapes_record_nothing_and_keep_nothing(monkeypatch: pytest.MonkeyPa
     def run(n: int) -> None:
         (fp.tanh(fp.ones(n, requires_grad=True)) * fp.ones(n)).backward(fp.ones(n))
 
-    monkeypatch.setattr(spec, "MOST", 1 << 30)  # specs are forgotten after so many shapes: not in the middle of this test
+    monkeypatch.setattr(kept, "MOST", 1 << 30)  # specs are forgotten after so many shapes: not in the middle of this test
     run(31_000)
     run(31_001)
     recorded = []

@@ -12,7 +12,7 @@ from thread_tools import at_once
 import flamepy as fp
 import flamepy.nn as nn
 from flamepy import bus
-from flamepy.core.numbers import rounded
+from flamepy.engine.kept import rounded
 
 ROOT = Path(__file__).parent.parent / "flamepy"
 NAMES = {"Topic", "Settings", "Before", "Here", "changed", "settings", "before", "seen", "assigned", "heard", "outside", "here"}

@@ -17,7 +17,7 @@ from core.backward import backward
 from core.device import device
 from core.op import PUBLIC
 from core.ops import matrices, pointwise
-from core.spec import spec_of
+from core.spec import Spec
 from core.tensor import Tensor
 from core.words import exp
 
@@ -37,7 +37,7 @@ x.wrote("copy")
 assert here.download(x).tolist()[3:] == [7.0, 8.0, 9.0] and x.version == 1 and x.last_write == "copy" and y.version == 0
 
 def tensor(numbers, tracked=False):
-    return Tensor(here.upload(numbers), spec_of(numbers.shape, numbers.dtype, here, tracked))
+    return Tensor(here.upload(numbers), Spec(numbers.shape, numbers.dtype, here, tracked))
 
 a, b = np.linspace(-1, 1, 3, dtype=F4).reshape(1, 3), np.linspace(0, 1, 3, dtype=F4).reshape(3, 1)
 x, w = tensor(a, True), tensor(b, True)

@@ -17,7 +17,7 @@ import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.backend.cuda.attention import cudnn
 from flamepy.core import device as seam
-from flamepy.core import spec
+from flamepy.engine import kept
 
 SHAPE = 2, 2, 16, 16  # batch, heads, rows, width
 
@@ -30,8 +30,8 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Callable
 
     def forget() -> None:
         """Plans of calls hold on to the kernels that were chosen."""
-        spec._specs.clear()
-        for each in spec.forgetting:
+        kept._specs.clear()
+        for each in kept.forgetting:
             each()
 
     def install(**options: Any) -> Cudnn:

@@ -23,10 +23,9 @@ from flamepy.backend.cpu import device as cpu_device
 from flamepy.backend.cpu.runtime import memory
 from flamepy.backend.cpu.runtime.memory import APART, allocator
 from flamepy.backend.recorder import Recorder, divert
-from flamepy.core import numbers
 from flamepy.core import op as base
 from flamepy.core.op import METHODS, PUBLIC
-from flamepy.engine import plan
+from flamepy.engine import kept, plan
 from flamepy.engine.plan import every
 
 CPU = fp.device("cpu")
@@ -301,7 +300,7 @@ def test_blocks_are_apart() -> None:
 
 def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a key that comes once cost a plan. Plans in use stay."""
-    monkeypatch.setattr(numbers, "MOST", 8)
+    monkeypatch.setattr(kept, "MOST_NUMBERS", 8)
     monkeypatch.setattr(plan, "MOST", 40)
     monkeypatch.setattr(plan, "ONCE", 40)
     monkeypatch.setattr(cpu_device, "MOST", 30)
@@ -313,7 +312,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (fp.ones(2) * (n + 0.25)).tolist() == [n + 0.25] * 2
     assert sum(len(calls) for plans in every() for calls in plans.calls) <= 80
     assert all(len(seen) <= 40 for plans in every() for seen in plans.seen)
-    assert x.spec in base.REGISTRY["tanh"].plans.calls[1] and len(numbers.NUMBERS) <= 8
+    assert x.spec in base.REGISTRY["tanh"].plans.calls[1] and len(kept.NUMBERS) <= 8
     assert len(CPU.pools) <= 30
 
 

@@ -135,6 +135,7 @@ def methods_stub() -> str:
     lines = [
         FIRST + "# ruff: noqa: E501, F401\n" + IMPORTS + "from .core.parameter import Stored",
         "from .core.tensor import Tensor as Tensor",
+        "from .habits import Count as Count",
         "from .ops import Axis, Pair, TensorLike",
         "from .parameter import ParameterMethods",
         "from .tensors import TensorMethods",

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..backend.base import Buffer
-from ..core import numbers
 from ..core.gradients import add_to_buffer, label_of, scale_y
+from ..engine import kept
 from ..gradient import GradientMap
 from ..tensors import Tensor
 
@@ -43,11 +43,11 @@ def take_in(out: Buffer, x: Buffer, weight: float, first: bool) -> None:
     if first and weight == 1:
         out.device.stream.copy(out, x)
     elif first:
-        out.device.launch("map", scale_y, (out,), (x,), (numbers.number(weight, out.dtype),), out.dtype)
+        out.device.launch("map", scale_y, (out,), (x,), (kept.number(weight, out.dtype),), out.dtype)
     elif weight == 1:
         add_to_buffer(out, x, "GradientAccumulator.add")
     else:
-        out.device.launch("map", add_weighted_y, (out,), (out, x), (numbers.number(weight, out.dtype),), out.dtype)
+        out.device.launch("map", add_weighted_y, (out,), (out, x), (kept.number(weight, out.dtype),), out.dtype)
         out.wrote("GradientAccumulator.add")
 
 

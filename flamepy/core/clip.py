@@ -8,7 +8,6 @@ import numpy as np
 
 from .errors import NonFiniteError
 from .gradients import GradientMap, scale_buffer
-from .numbers import number
 from .words import maximum, minimum
 
 
@@ -33,5 +32,5 @@ def clip_grad_norm(grads: GradientMap, max_norm: float) -> float:
 def clip_grad_value(grads: GradientMap, value: float) -> None:
     """Limit each number of all gradients to [-value, value]."""
     for g in grads.counted().values():
-        g.device.launch("map", limit_y, (g.buffer,), (g.buffer,), (number(value, g.dtype),), g.dtype)
+        g.device.launch("map", limit_y, (g.buffer,), (g.buffer,), (g.dtype.type(value),), g.dtype)
         g.buffer.wrote("clip_grad_value")

@@ -7,9 +7,9 @@ from typing import Any
 
 from .changes import heard
 from .device import device as device_of
+from .door import Door
 from .dtypes import FLOATS, as_dtype, checked_number, float32
 from .errors import DTypeError, ShapeError
-from .numbers import number
 from .op import launch, new, over
 from .ops.axes import as_shape
 from .ops.copy import filled
@@ -63,6 +63,6 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     heard(None, (a, b), None)
     t: Tensor = new(shape, kind, device_of(device))
     if t.size:
-        consts = number(a, t.spec.computed), number(b, t.spec.computed)
+        consts = Door.number(a, t.spec.computed), Door.number(b, t.spec.computed)
         launch(loop, None, (t,), (over(next_key(t.device), (3,)),), consts)
     return t.requires_grad_() if requires_grad else t

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .spec import Spec
+
 
 class Door:
     """`caller(op)`: the function by which users call an op. `composed(name, function)`: the same for one made of ops. `call(op, inputs,
@@ -18,7 +20,8 @@ class Door:
     those that are saved. `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap.
     `checked(name, function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)`
     refuses what does not fit; `resulted(op, found)` and `derived(op, entry, found, shapes)` what a user's forward and rule returned.
-    `explain(op, published)`: what help() says of an op."""
+    `explain(op, published)`: what help() says of an op. `spec(shape, dtype, device, tracked)`: a Spec; `number(value, dtype)`: a number of
+    Python's as kernels take it."""
 
     caller: Callable[[Any], Callable[..., Any]] = staticmethod(lambda op: op.general())
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
@@ -33,3 +36,5 @@ class Door:
     backward: Callable[..., Any]
     array: Callable[[Any, Any, Any], Any]
     form: Callable[[Any, Sequence[Any], Any], Any] = staticmethod(lambda op, xs, dtype: op)
+    spec: Callable[..., Any] = Spec
+    number: Callable[[Any, Any], Any] = staticmethod(lambda value, dtype: dtype.type(value))

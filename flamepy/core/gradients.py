@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import numbers
+from .door import Door
 from .dtypes import FLOATS, checked_number
 from .errors import DeviceError, DTypeError, ShapeError
 from .tensor import Tensor
@@ -24,7 +24,7 @@ def add_y(x, y):
 
 def scale_buffer(buffer: Any, factor: float, by: str) -> None:
     """Multiply a buffer in place."""
-    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (numbers.number(factor, buffer.dtype),), buffer.dtype)
+    buffer.device.launch("map", scale_y, (buffer,), (buffer,), (Door.number(factor, buffer.dtype),), buffer.dtype)
     buffer.wrote(by)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .device import Device
+from .door import Door
 from .dtypes import FLOATS, INTEGERS, bool_, computed, float32, int64
 from .errors import DeviceError, DTypeError, ShapeError
-from .numbers import number
 from .op import REGISTRY, SCALARS, Op
 from .tensor import Tensor
 
@@ -60,7 +60,7 @@ def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tupl
     try:
         for i, x in enumerate(found):
             if not isinstance(x, Tensor):
-                found[i] = number(x, computed(dtype))
+                found[i] = Door.number(x, computed(dtype))
             elif dtype not in (x.dtype, x.spec.computed):
                 found[i] = REGISTRY["cast"](x, dtype)
     except OverflowError:

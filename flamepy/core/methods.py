@@ -19,7 +19,6 @@ from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeErr
 from .gradients import GradientMap
 from .hooks import TensorHook
 from .ops import copy, indexing, matrices, pointwise, reduce, shape  # noqa: F401
-from .spec import spec_of
 from .tape import TapeEntry, file_line, user_frame
 from .tensor import Tensor, attach
 
@@ -124,7 +123,7 @@ class CoreMethods:
         """An unrecorded tensor of this shape on another buffer of the same size."""
         spec = self.spec
         like = buffer.dtype is spec.dtype and buffer.device is spec.device
-        return Tensor(buffer, spec.as_tracked(False) if like else spec_of(spec.shape, buffer.dtype, buffer.device))
+        return Tensor(buffer, spec.as_tracked(False) if like else Door.spec(spec.shape, buffer.dtype, buffer.device))
 
     # ---- operators --------------------------------------------------------------------------------------------------------
     if not TYPE_CHECKING:
@@ -261,7 +260,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
             array = array.astype(wanted)
     if heard:
         heard(None, (array,), None)
-    t = Tensor(device.upload(array), spec_of(array.shape, array.dtype, device))
+    t = Tensor(device.upload(array), Door.spec(array.shape, array.dtype, device))
     return t.requires_grad_() if requires_grad else t
 
 

@@ -55,30 +55,24 @@ class Mode(ContextDecorator):
             raise GradientError(f"{self}: not in core: a generator or coroutine decorated: {function.__name__}. Use the block inside it.")
         return super().__call__(function)
 
+    def around(self, function: Any) -> Any:
+        """The decorated function; itself for None."""
+        return self if function is None else self(function)
+
     def _recreate_cm(self) -> Mode:
         return Mode(self.switch, self.value)
 
 
 def no_grad(function: Any = None) -> Any:
     """Context manager and decorator, with or without parentheses: record nothing in this thread."""
-    return _switched(False, function)
+    return Mode("recording", False).around(function)
 
 
 def enable_grad(function: Any = None) -> Any:
     """Context manager and decorator, with or without parentheses: record again, inside no_grad()."""
-    return _switched(True, function)
-
-
-def _switched(value: bool, function: Any) -> Any:
-    mode = Mode("recording", value)
-    return mode if function is None else mode(function)
+    return Mode("recording", True).around(function)
 
 
 def strict_mode(enabled: bool = True) -> Mode:
     """Context manager: whether an op that has no derivative refuses a tracked input (the default) or returns an untracked result."""
     return Mode("strict", enabled)
-
-
-def is_grad_enabled() -> bool:
-    """Whether this thread records."""
-    return thread.modes.recording

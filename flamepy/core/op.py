@@ -16,10 +16,10 @@ import numpy as np
 
 from .changes import heard
 from .device import Buffer, Device
+from .door import Door
 from .dtypes import computed
 from .errors import GradientError
 from .modes import thread
-from .spec import spec_of
 from .tape import TapeEntry
 from .tensor import Tensor
 
@@ -36,7 +36,7 @@ IGNORED: set[str] = set()  # options that say nothing where they are None
 # ---- what forward functions and rules are written with -------------------------------------------------------------------------
 def new(shape: Sequence[int], dtype: np.dtype, device: Device) -> Any:
     """An uninitialised, unrecorded Tensor."""
-    spec = spec_of(tuple(shape), dtype, device)
+    spec = Door.spec(tuple(shape), dtype, device)
     return Tensor(device.empty(spec.size, dtype), spec)
 
 
@@ -52,7 +52,7 @@ def share(x: Any, shape: Sequence[int]) -> Any:
 
 def over(buffer: Buffer, shape: Sequence[int]) -> Any:
     """A Tensor on this memory."""
-    return Tensor(buffer, spec_of(tuple(shape), buffer.dtype, buffer.device))
+    return Tensor(buffer, Door.spec(tuple(shape), buffer.dtype, buffer.device))
 
 
 def launch(

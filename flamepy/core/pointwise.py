@@ -23,9 +23,7 @@ from .dtypes import FLOATS, computed
 from .errors import DTypeError
 from .formula import globals_of
 from .inputs import KINDS, coerce, common_shape, merged_dims
-from .numbers import number
 from .op import REGISTRY, Op, arguments, publish, signature_of
-from .spec import spec_of
 from .tape import TapeEntry
 from .tensor import Tensor
 from .words import VOCABULARY, select
@@ -101,7 +99,7 @@ class Pointwise(Op):
         for name, value in attributes.items():
             if type(value) not in (float, int) and not is_number(value):
                 raise DTypeError(f"{self.name}: {name} is no number: {value!r}. Use a float.")
-        return [number(value, dtype) for value in attributes.values()]
+        return [Door.number(value, dtype) for value in attributes.values()]
 
     # ---- forward and rules -------------------------------------------------------------------------------------------------------
     def needs(self, tracked: Sequence[bool | None], attributes: dict[str, Any]) -> tuple[str, ...] | None:
@@ -133,7 +131,7 @@ class Pointwise(Op):
             return g
         found = {n: g if n == "g" else values[n] for n in self.names[i]}
         operands = [x for n, x in found.items() if n not in self.attributes]
-        numbers = [x if type(x) is g.dtype.type else number(x, g.dtype) for n, x in found.items() if n in self.attributes]
+        numbers = [x if type(x) is g.dtype.type else Door.number(x, g.dtype) for n, x in found.items() if n in self.attributes]
         return apply(self.name, self.rule[i], operands, numbers, g.dtype, g.spec.computed)
 
     def graph_rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
@@ -158,7 +156,7 @@ def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[An
         shapes += (x.shape if isinstance(x, Tensor) else None,)
         given.append(x.buffer if isinstance(x, Tensor) else x)
     shape = shapes[0] if len(shapes) == 1 else common_shape(name, shapes)
-    spec = spec_of(shape, out, device)
+    spec = Door.spec(shape, out, device)
     y = Tensor(device.empty(spec.size, out), spec)
     if spec.size and {*shapes} <= {shape, None}:
         device.launch("map", formula, (y.buffer,), given, numbers, dtype)

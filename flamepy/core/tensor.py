@@ -12,10 +12,10 @@ from . import ids
 from .changes import changed
 from .dtypes import FLOATS
 from .errors import DTypeError, GradientError
-from .spec import Count, Spec
+from .spec import Spec
 
 if TYPE_CHECKING:
-    from ..methods import Methods  # a stub: what attaches from above, with types
+    from ..methods import Count, Methods  # a stub: what attaches from above, with types
 else:
     Methods = object
 
@@ -44,7 +44,7 @@ class Tensor(Methods):
     ndim: int = property(lambda self: len(self.spec.shape))  # type: ignore[assignment]
     dtype: np.dtype = property(attrgetter("spec.dtype"))  # type: ignore[assignment]
     device: Any = property(attrgetter("spec.device"))
-    size: Count = property(attrgetter("spec.count"))  # type: ignore[assignment]
+    size: Count = property(attrgetter("spec.size"))  # type: ignore[assignment]
     is_leaf: bool = property(lambda self: self.entry is None)  # type: ignore[assignment]
 
     @property

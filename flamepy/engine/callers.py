@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core.modes import thread
-from ..core.numbers import number
 from ..core.op import REGISTRY
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from ..habits import composed as spoken
+from .kept import number
 from .plan import NONE, Plans, again, hashable
 
 EXACT = 1 << 53  # integers below this are floats without rounding

@@ -22,10 +22,10 @@ from ..core.call import call as as_it_is
 from ..core.inputs import check_one_device
 from ..core.modes import thread
 from ..core.op import Op, unrecorded
-from ..core.spec import Spec, forgetting
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from .finish import finisher
+from .kept import Spec, forgetting
 from .remade import let_go, may_go
 
 MOST = 8192  # plans kept
@@ -72,6 +72,8 @@ class Planned(Call):
     `constants`, in this order, are the results, and `keeps` which are saved.
     """
 
+    outs: tuple[Spec, ...]
+    saved: tuple[tuple[str, Spec | None], ...]
     run: Any
     finish: Any  # finish.py
     any_size = False  # whether `run` is for tensors of any size

@@ -13,9 +13,9 @@ from ..backend.recorder import divert
 from ..core import ids
 from ..core.call import rule, sum_to_shapes
 from ..core.modes import thread
-from ..core.spec import Spec
 from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
+from .kept import Spec
 from .plan import CallRecorder, stand_in
 from .remade import Remade, with_remade
 

@@ -15,9 +15,9 @@ from ..backend.base import FINITE, Buffer
 from ..backend.formula.clip import NORM, NORMS, USE
 from ..core.clip import limit_y
 from ..core.errors import NonFiniteError
-from ..core.numbers import number
 from ..core.words import select
 from ..dtypes import checked_dict, checked_number
+from ..engine.kept import number
 from ..engine.marks import scale_by_factor
 from ..gradient import GradientMap
 from .norm import Places, labels_of, listed, norm_of, places_of, result_of, split

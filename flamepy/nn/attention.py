@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import ops
 from ..core.errors import DTypeError, ShapeError
-from ..core.spec import size_of
 from ..ops.attention import fused_attention
 from . import functional as F
 from . import init
@@ -71,7 +71,7 @@ class MultiHeadAttention(Module):
             qkv = self.qkv(q)
             if q.ndim == 3:
                 return fused_attention(qkv, self.heads, causal)
-            flat = ops.reshape(qkv, (size_of(qkv.shape[:-2]), *qkv.shape[-2:]))
+            flat = ops.reshape(qkv, (math.prod(qkv.shape[:-2]), *qkv.shape[-2:]))
             return ops.reshape(fused_attention(flat, self.heads, causal), q.shape)
         q, k, v = self.projected(q, k, v)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=causal)

@@ -14,16 +14,15 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
-from ..core.numbers import number
 from ..core.op import launch, like, new
 from ..core.ops.axes import Shape, composed, tensors_of
 from ..core.ops.copy import filled
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
-from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
 from ..engine.half import together
+from ..engine.kept import number
 from .activations import masked_fill
 from .logic import logical_not
 
@@ -124,7 +123,7 @@ def four_axes(x: Any, lead: Shape) -> Any:
     full = (*lead, *x.shape[-2:])
     if x.shape != full:
         x = broadcast_to(x, full)
-    return x if len(lead) == 2 else reshape(x, (size_of(lead[:-1]), lead[-1] if lead else 1, *full[-2:]))
+    return x if len(lead) == 2 else reshape(x, (math.prod(lead[:-1]), lead[-1] if lead else 1, *full[-2:]))
 
 
 def leading(name: str, q: Any, k: Any, v: Any) -> Shape:
@@ -158,4 +157,4 @@ def additive(name: str, mask: Any, q: Any, lead: Shape, last: Shape) -> Any:
     outer, heads = own[:-3], own[-3:-2] or (1,)
     if any(n != 1 for n in outer):  # one flat batch axis: the mask has it whole or not at all
         mask, outer = broadcast_to(reshape(mask, own), (*lead[:-1], *own[-3:])), lead[:-1]
-    return reshape(mask, (size_of(outer), *heads, *own[-2:]))
+    return reshape(mask, (math.prod(outer), *heads, *own[-2:]))

@@ -5,6 +5,7 @@ Weighted losses are composed of ops, so differentiable as often as these.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.errors import DTypeError, ShapeError
@@ -15,7 +16,6 @@ from ..core.ops.matrices import matmul
 from ..core.ops.pointwise import add, div, mul, ne, neg, where
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute, reshape
-from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
 from .picking import index_select
@@ -62,7 +62,7 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
             )
         if shape != ids.shape:
             x, shape = permute(x, (0, *range(2, x.ndim), 1)), second
-    return x if x.ndim == 2 else reshape(x, (size_of(x.shape[:-1]), x.shape[-1])), shape
+    return x if x.ndim == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])), shape
 
 
 def class_weights(name: str, weight: Any, x: Any) -> Any:

@@ -5,6 +5,7 @@ An op works out the geometry and hands it to its loops as a table. Arguments fol
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.custom import custom
@@ -12,7 +13,6 @@ from ..core.errors import ShapeError
 from ..core.op import launch, like
 from ..core.ops.indexing import placed_ids, rows_added
 from ..core.ops.reduce import sum as sum_op
-from ..core.spec import size_of
 from ..dtypes import FULL, int64, is_count
 from ..engine.forms import form
 from ..engine.half import together
@@ -190,8 +190,8 @@ def max_pool2d_dx(g, positions, shapes, kernel_size, stride, padding):
 @max_pool2d.graph
 def max_pool2d_ddx(g, positions, shapes):
     *planes, rows, columns = shapes[0]
-    area, each = rows * columns, size_of(g.shape[-2:])
-    at = placed_ids(positions, area, (size_of(planes), each), (area, 0), 1)
+    area, each = rows * columns, math.prod(g.shape[-2:])
+    at = placed_ids(positions, area, (math.prod(planes), each), (area, 0), 1)
     return rows_added(g, at, 1, shapes[0])
 
 

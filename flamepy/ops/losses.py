@@ -15,7 +15,6 @@ from ..core import op
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
 from ..core.inputs import common_dtype
-from ..core.numbers import number
 from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
@@ -30,6 +29,7 @@ from ..core.pointwise import define, pointwise
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, log, maximum, select, sign
 from ..dtypes import FLOATS, HALF, checked_number, float32
+from ..engine.kept import number
 from .activations import sigmoid
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row

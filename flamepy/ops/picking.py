@@ -7,6 +7,7 @@ kernels, without a look at it from the host; bool masks and several index arrays
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from ..core.ops.axes import composed, one_axis, titled
 from ..core.ops.copy import cast
 from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_at
 from ..core.ops.shape import contiguous_strides, reshape
-from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
 
@@ -52,7 +52,7 @@ def getitem(x: Any, key: Any) -> Any:
     if found := leading_rows(x.shape, numpy_keys):
         rows, shape = found
         rest = x.shape[len(keys) if first.dtype.kind != "b" else first.ndim :]
-        return rows_at(x, integers("index", rows, x.device), size_of(rest), (*shape, *rest))
+        return rows_at(x, integers("index", rows, x.device), math.prod(rest), (*shape, *rest))
     try:
         flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
     except IndexError as problem:
@@ -115,8 +115,8 @@ def select_rows(name: str, x: Any, axis: int, index: Any, take: Any = rows_at) -
     """x with one axis replaced by the axes of `index`, by the op that takes rows."""
     n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
     ids = checked_index(name, index, n, x.device)
-    flat = placed_ids(ids, n, (size_of(before), ids.size), (n, 0), 1)
-    return take(x, flat, size_of(after), (*before, *ids.shape, *after))
+    flat = placed_ids(ids, n, (math.prod(before), ids.size), (n, 0), 1)
+    return take(x, flat, math.prod(after), (*before, *ids.shape, *after))
 
 
 @composed

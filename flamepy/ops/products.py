@@ -6,6 +6,7 @@ those of its own op, found in the registry.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from ..core.ops.matrices import cotangents, matmul, multiplied, product
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import Pointwise, on_tensors
-from ..core.spec import size_of
 from ..dtypes import bfloat16, float16, float32
 from ..engine.forms import form, remade, rounds
 from ..engine.half import together
@@ -118,7 +118,7 @@ def layer(dtype: np.dtype, x: Any, weight: Any, bias: Any, residual: Any, activa
         kept = share(y, y.shape) if alone else like(y)
     if y.size:
         outs = (y, kept if kept is not None and kept.buffer is not y.buffer else None)
-        sizes = (size_of(x.shape[:-1]), n_out, n_in)
+        sizes = (math.prod(x.shape[:-1]), n_out, n_in)
         launch("linear", act.formula, outs, (x, weight, bias, residual), (*sizes, False, act.keeps_result, x.dtype))
     return y, {"kept": kept}
 
@@ -126,7 +126,7 @@ def layer(dtype: np.dtype, x: Any, weight: Any, bias: Any, residual: Any, activa
 @linear.backward
 def linear_dx(g, x, weight, bias, kept, wanted, into, narrow_dx, shapes, source, activation):
     n_out, n_in = shapes[1]
-    rows, wide = size_of(shapes[0][:-1]), g.spec.computed
+    rows, wide = math.prod(shapes[0][:-1]), g.spec.computed
     dx = like(g, shapes[0], bfloat16 if narrow_dx else wide) if wanted[0] else None
     # The type that products read: bfloat16 is rounded once for both that read it, float16 has no room for small gradients.
     dz, reads = g, bfloat16 if source == bfloat16 and not (x is None and weight is None) else wide
@@ -174,7 +174,7 @@ def derived(g: Any, kept: Any, weight: Any, dx: Any, rows: int, derivative: Any,
 @linear.graph
 def linear_ddx(g, x, weight, bias, kept, wanted, shapes, activation, as_y):
     n_out, n_in = shapes[1]
-    rows = size_of(shapes[0][:-1])
+    rows = math.prod(shapes[0][:-1])
     dz = g
     if activation:
         act, z, y = op.REGISTRY[activation], None, None

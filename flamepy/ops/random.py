@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.custom import custom
-from ..core.numbers import number
 from ..core.op import launch, like, over
 from ..core.ops.axes import composed
 from ..core.ops.pointwise import mul, where
 from ..core.rng import next_key
 from ..dtypes import bool_, checked_number
+from ..engine.kept import number
 
 
 @custom(inputs=1, title="dropout", internal=True)

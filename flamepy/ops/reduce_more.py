@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 from ..core.custom import custom
@@ -13,7 +14,6 @@ from ..core.ops.copy import cast
 from ..core.ops.pointwise import abs_op, add, eq, exp_op, log_op, mul, sub, where
 from ..core.ops.reduce import countable, gathered, max, min, reduction, sum
 from ..core.ops.shape import permute, reshape
-from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, int64
 from .joining import cat
@@ -57,7 +57,7 @@ no_pair(min)
 def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int) -> Any:
     axes = None if axis is None else (one_axis(name, axis, x.ndim),) if x.ndim else ()
     plan = reduction(name, x.shape, axes, keepdims)
-    if plan.n == 0 and size_of(plan.shape):
+    if plan.n == 0 and 0 not in plan.shape:
         raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
     y = like(x, plan.shape, int64)
     if y.size:
@@ -109,7 +109,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     given = floats_only("logsumexp", x)
     x = widened(given)
     axes = axes_of("logsumexp", axis, x.ndim)
-    if size_of([x.shape[a] for a in axes if x.ndim]) == 0:
+    if math.prod([x.shape[a] for a in axes if x.ndim]) == 0:
         return narrowed(log_op(sum(x, axis=axes, keepdims=keepdims)), given.dtype)
     top = max(x.detach(), axis=axes, keepdims=True)
     top = where(eq(abs_op(top), float("inf")), 0.0, top)
@@ -134,8 +134,8 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     shape = squeezed_shape(x.shape, axes, keepdims)
     rest = [d for d in range(x.ndim) if d not in axes]
     given = permute(countable(x), (*rest, *axes))
-    n = size_of(given.shape[len(rest) :])
-    rows = size_of(given.shape[: len(rest)])
+    n = math.prod(given.shape[len(rest) :])
+    rows = math.prod(given.shape[: len(rest)])
     x = widened(reshape(given, (rows, n)))
     if n == 0:
         return reshape(narrowed(add(sum(x, axis=1), 1), given.dtype), shape)

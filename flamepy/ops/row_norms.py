@@ -7,24 +7,24 @@ stands the same rule in differentiable ops, for create_graph.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import ShapeError
-from ..core.numbers import number
 from ..core.op import launch, like, new, share
 from ..core.ops.axes import as_shape, composed
 from ..core.ops.pointwise import rsqrt
 from ..core.ops.reduce import mean as mean_op
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
-from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import HALF, checked_number, computed, float32
 from ..engine.forms import form, remade
 from ..engine.half import together
+from ..engine.kept import number
 from . import norm_bodies as bodies
 from .rows import over_rows
 
@@ -44,7 +44,7 @@ def rows_of(name: str, x: Any, shape: tuple[int, ...], weight: Any, bias: Any = 
     if not ends or (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
         given = [None if w is None else w.shape for w in (weight, bias)]
         raise ShapeError(f"{name}: sizes differ: x is {x.shape}, normalised shape {shape}, weights {given}. x must end in that shape.")
-    cols = size_of(shape)
+    cols = math.prod(shape)
     return x.size // cols if cols else 0, cols
 
 
@@ -71,7 +71,7 @@ def norm_backward(
     `into`) and `shapes` are those of weight and bias.
     """
     x, mean = ins[2], ins[4]
-    cols = size_of(x.shape[len(x.shape) - depth :])
+    cols = math.prod(x.shape[len(x.shape) - depth :])
     dx, rows = like(ins[0]), x.size // cols if cols else 0
     if not any(wanted):
         over_rows(body, (dx,), (None, *ins), cols)
@@ -194,7 +194,7 @@ def rounding_layer_norm_ddx(gs, xn, weight, mean, rstd, depth, eps, as_y):
 @remade(rounding_layer_norm, 1)
 def rounding_layer_norm_y(xn, weight, bias, depth):
     y = like(xn)
-    over_rows(bodies.remade_norm_row, (y,), (xn, weight, bias), size_of(xn.shape[len(xn.shape) - depth :]), (), computed(xn.dtype))
+    over_rows(bodies.remade_norm_row, (y,), (xn, weight, bias), math.prod(xn.shape[len(xn.shape) - depth :]), (), computed(xn.dtype))
     return y
 
 

@@ -25,13 +25,13 @@ import numpy as np
 
 from ..core.custom import Custom
 from ..core.errors import ShapeError
-from ..core.numbers import number
 from ..core.op import arguments, launch, like, share
 from ..core.ops.axes import one_axis
 from ..core.pointwise import is_number
 from ..definitions import compilable, try_body
 from ..dtypes import FULL
 from ..engine.forms import form
+from ..engine.kept import number
 from .rows import along, back
 
 FIXED = ("r", "y", "x", "g", "dx", "rows", "cols", "axis")

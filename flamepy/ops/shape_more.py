@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.custom import custom
@@ -9,7 +10,6 @@ from ..core.errors import IndexOutOfRange, ShapeError
 from ..core.op import launch, like
 from ..core.ops.axes import axes_of, composed, one_axis, titled
 from ..core.ops.shape import broadcast_to, reshape, sliced, unsliced
-from ..core.spec import size_of
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
 
@@ -23,7 +23,7 @@ def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
     first, last = one_axis("flatten", start_axis, x.ndim), one_axis("flatten", end_axis, x.ndim)
     if first > last:
         raise ShapeError(f"flatten: start after end: {start_axis}, {end_axis}. Give axes in order.")
-    return reshape(x, (*x.shape[:first], size_of(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+    return reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
 
 
 @composed

@@ -6,6 +6,7 @@ variance would be too large by its square. Squares are taken in float64: 10^20 a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ml_dtypes import finfo
@@ -17,7 +18,6 @@ from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import div, mul, sub
 from ..core.ops.reduce import fold, gathered, mean, reduction, spread
 from ..core.pointwise import define, pointwise
-from ..core.spec import size_of
 from ..core.words import INF, select, sqrt
 from ..dtypes import checked_number, float64
 from .reduce_more import floats_only
@@ -68,7 +68,7 @@ root = define(
 def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
     """var() of floats, in float64."""
     x, axes = widened(x), axes_of("var", axis, x.ndim)
-    count = size_of([x.shape[a] for a in axes if x.ndim])
+    count = math.prod([x.shape[a] for a in axes if x.ndim])
     deviations = sub(x, mean(x, axis=axes, keepdims=True))
     squares = sum_squares(deviations, axes, keepdims)
     correction = checked_number("var", "correction", correction)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..custom import custom
+from ..door import Door
 from ..dtypes import as_dtype, checked_number, computed, float32
 from ..errors import ShapeError
-from ..numbers import number
 from ..op import SCALARS, launch, like, new
 from ..pointwise import pass_g
 from .axes import as_shape
@@ -40,8 +40,8 @@ def filled(shape: Any, value: Any, dtype: np.dtype, device: Any) -> Any:
         raise ShapeError(f"full: negative size: {shape}. Pass sizes as non-negative ints.")
     y = new(shape, dtype, device)
     if y.size:
-        wide = computed(dtype)
-        launch("fill", None, (y,), (), (number(value if isinstance(value, SCALARS) else checked_number("full", "the value", value), wide),))
+        value = value if isinstance(value, SCALARS) else checked_number("full", "the value", value)
+        launch("fill", None, (y,), (), (Door.number(value, computed(dtype)),))
     return y
 
 

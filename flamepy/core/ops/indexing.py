@@ -6,6 +6,7 @@ checked and turned into row numbers by kernels, without a look at them from the 
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -15,7 +16,6 @@ from ..custom import custom
 from ..dtypes import INTEGERS, int64
 from ..errors import DTypeError, IndexOutOfRange, ShapeError
 from ..op import launch, like
-from ..spec import size_of
 from ..tensor import Tensor
 from .axes import composed, tensors_of, titled
 from .copy import cast
@@ -150,7 +150,7 @@ def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
 
     ids repeats along the first axes of `sizes`.
     """
-    out = like(ids, (size_of(sizes),))
+    out = like(ids, (math.prod(sizes),))
     if out.size:
         launch("place_ids", None, (out,), (ids,), (sizes, strides, n, step))
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from ..custom import custom
 from ..dtypes import FLOATS
 from ..errors import DTypeError, ShapeError
 from ..op import launch, like
-from ..spec import size_of
 from ..tensor import Tensor
 from .axes import composed, tensors_of
 from .shape import reshape
@@ -37,7 +37,7 @@ def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix of the broadcast stack begins."""
     if not batch:
         return (0,)
-    own = np.arange(size_of(shape[:-2])).reshape(shape[:-2]) * size_of(shape[-2:])
+    own = np.arange(math.prod(shape[:-2])).reshape(shape[:-2]) * math.prod(shape[-2:])
     return tuple(np.broadcast_to(own, batch).ravel().tolist())
 
 
@@ -88,7 +88,7 @@ def stacked(a: Any, b: Any) -> Any:
     x = reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
     w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
-        x = reshape(x, (size_of(x.shape[:-1]), x.shape[-1]))
+        x = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
     y = product(x, w, False, False)
     columns = () if b.ndim == 1 else (b.shape[-1],)
     if b.ndim <= 2:

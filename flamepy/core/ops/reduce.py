@@ -7,13 +7,13 @@ by a permutation first. Sums run in chunks of a length that follows from the siz
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from ..custom import custom
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..errors import ShapeError
 from ..op import launch, like, share
-from ..spec import size_of
 from .axes import axes_of, kept_shape, squeezed_shape
 from .copy import cast, filled
 from .pointwise import div, eq, mul
@@ -38,7 +38,7 @@ def reduction(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> R
         shape = tuple([shape[d] for d in order])
         axes = tuple(range(len(shape) - len(axes), len(shape)))
     first, last = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
-    return Reduction(result, order, size_of(shape[:first]), size_of(shape[first:last]), size_of(shape[last:]))
+    return Reduction(result, order, math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]))
 
 
 def gathered(x: Any, plan: Reduction) -> Any:
@@ -125,7 +125,7 @@ sum_to.differentiable(lambda g, shapes: broadcast_to(g, shapes[0]))
 
 def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
     plan = reduction(name, x.shape, axis, keepdims)
-    if plan.n == 0 and size_of(plan.shape):
+    if plan.n == 0 and 0 not in plan.shape:
         raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
     if x.size == 0:
         return like(x, plan.shape)

@@ -25,9 +25,9 @@ from ...backend.recorder import divert
 from ...backend.run import Spot, Step
 from ...bus import here, settings
 from ...core import ids
-from ...core.numbers import NUMBERS
 from ...dtypes import check_function, is_count
 from ...errors import CaptureError, warn
+from ..kept import NUMBERS
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .generators import Generators
 from .kinds import Kind

@@ -18,9 +18,9 @@ from ...backend.base import Buffer
 from ...backend.recorder import Recorder
 from ...backend.run import Action, Spot
 from ...bus import assigned, before, changed, here, outside, seen
-from ...core.numbers import rounded
 from ...core.tensor import Tensor
 from ...errors import CaptureError
+from ..kept import rounded
 from .values import LEAF, MODULE, leaf_settings, settings_of
 
 PACKAGE = str(Path(__file__).parents[2])
