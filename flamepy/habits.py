@@ -9,6 +9,7 @@ from .core.door import Door
 from .core.errors import IndexOutOfRange
 from .core.op import ALIASES, IGNORED
 from .core.spec import Spec
+from .core.tensor import attach
 
 ALIASES |= {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
 IGNORED |= {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
@@ -49,11 +50,14 @@ class Count(int):
             raise IndexOutOfRange(f"size: no such axis: {dim}, shape {self.axes}. Use 0 to {len(self.axes) - 1}.") from None
 
 
-def count_of(spec: Any) -> Count:
-    """What x.size is."""
-    found = Count(spec.size)
-    found.axes = spec.shape
-    return found
+class Counted:
+    """What specs have for x.size."""
+
+    @property
+    def count(self: Any) -> Count:
+        found = Count(self.size)
+        found.axes = self.shape
+        return found
 
 
-Spec.count = property(count_of)  # type: ignore[attr-defined]
+attach(Counted, to=Spec)

@@ -13,7 +13,6 @@ import numpy as np
 
 from ..bus import Topic
 from ..core import spec as core
-from ..habits import count_of
 
 MOST = 1 << 12  # specs: after so many shapes they are forgotten, and calls with them are planned anew
 MOST_NUMBERS = 8192
@@ -29,7 +28,7 @@ class Spec(core.Spec):
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Any, tracked: bool):
         super().__init__(shape, dtype, device, tracked)
-        self.count = count_of(self)
+        self.count: Any = super().count  # type: ignore[misc]  # habits.py
         self.twin: Spec | None = None
         self.kind: Spec = spec_of((), dtype, device, tracked) if shape else self
 
