@@ -63,7 +63,7 @@ class Block(Piece):
     moments of each parameter by name."""
 
     def __init__(
-        self, buffer: Buffer, params: list[Parameter], groups: list[int], shapes: list[dict[str, tuple[int, ...]]], slots: tuple[str, ...]
+        self, buffer: Buffer, params: list[Parameter], groups: list[Any], shapes: list[dict[str, tuple[int, ...]]], slots: tuple[str, ...]
     ):  # fmt: skip
         """`groups` and `shapes`: of each parameter, and of its moments by name; those that are not among `slots` are kept alone."""
         super().__init__(buffer, params)
@@ -187,7 +187,7 @@ class Counting:
     __hash__ = object.__hash__
 
     def numbers(self) -> Sequence[float]:
-        number, optimizer, steps = self.block.groups, self.optimizer, self.block.steps
+        groups, optimizer, steps = self.block.groups, self.optimizer, self.block.steps
         if len(self.first) == 1 and len(self.chosen) == len(steps):  # all were updated as often
             steps = [steps[0] + 1] * len(steps)
         else:
@@ -197,12 +197,10 @@ class Counting:
             if len(self.chosen) < len(steps):  # what block.alike() says may be another now
                 changed(self.block)
         self.block.steps = steps  # another list: whoever has saved() the one before keeps those counts
-        groups = optimizer.rates.groups
         found: list[float] = []
         for i in self.first:
-            group = groups[number[i]]
-            kept = group.kept
-            row = kept[0](steps[i]) if kept else optimizer.numbers(group, steps[i])
+            kept = groups[i].kept
+            row = kept[0](steps[i]) if kept else optimizer.numbers(groups[i], steps[i])
             if len(row) == NUMBERS and len(self.first) == 1:
                 return row
             found += row

@@ -100,13 +100,14 @@ class Adafactor(Optimizer):
                     estimate = estimated(to, k, block.part(signed, i).detach(), block.kept[i])
                     estimate.copied_into(block.part(steps, i).buffer)
         to.by(signed).update(divided, (steps,))
-        scale_by_norms(to, steps, relative_size, partial(self.sizes, [block.groups[i] for i in to.chosen], to.segments))
+        scale_by_norms(to, steps, relative_size, partial(sizes, [block.groups[i] for i in to.chosen], to.segments))
         to.by(steps).update(adafactor_update, (block.master,))
 
-    def sizes(self, groups: list[int], segments: Segments) -> list[float]:
-        """What relative_size() needs: the norms of segments whose root mean squares are eps[1] and d."""
-        rows = [(self.groups[i], size**0.5) for i, (_, size) in zip(groups, segments, strict=True)]
-        return [*[group["eps"][1] * root for group, root in rows], *[group["d"] * root for group, root in rows]]
+
+def sizes(groups: list[Any], segments: Segments) -> list[float]:
+    """What relative_size() needs: the norms of segments whose root mean squares are eps[1] and d."""
+    rows = [(group, size**0.5) for group, (_, size) in zip(groups, segments, strict=True)]
+    return [*[group["eps"][1] * root for group, root in rows], *[group["d"] * root for group, root in rows]]
 
 
 def estimated(to: Launch, k: int, g: Tensor, kept: dict[str, Tensor]) -> Tensor:

@@ -125,9 +125,9 @@ class Optimizer(Steps, core.Optimizer):
         if options is None:
             raise TypeError(f"{self.name}: no options: its __init__ gives none. Write super().__init__(params, {{'lr': lr, ...}}, groups).")
         given = checked_groups(self.name, groups, options)
-        self.patterns = list(given)
-        rows = [Group(self, {"names": [], **options, **changes}) for changes in ({}, *given.values())]
-        self.rates = Rates(self.name, Groups(rows), given)
+        self.rates = Rates(self.name, Group(self, {"names": [], **options}))
+        for glob, changes in given.items():
+            self.rates.add(Group(self, {"names": [], **options, **changes}, glob), changes)
         for group in self.groups:
             self.check(group)
             if not is_own(type(self)) and type(self).write is Optimizer.write:
@@ -142,11 +142,10 @@ class Optimizer(Steps, core.Optimizer):
         self.model = Model(params)
         self.adopt(found := list_of(self.name, params))
         self.open = not found  # parameters come with the steps
-        for pattern, group in zip(self.patterns, self.groups[1:], strict=True):
-            if found and not group["names"]:
-                names, named = ", ".join(self.names.values()), any([name_of(p) for p in self.params])
-                advice = "Fix the glob" if named else "They have no names yet: put them into a Module or ParameterDict"
-                raise StateError(f"{self.name}: no parameter matches the group '{pattern}': there are {names}. {advice}.")
+        if found and (empty := [group.glob for group in self.groups[1:] if not group["names"]]):
+            names, named = ", ".join(self.names.values()), any([name_of(p) for p in self.params])
+            advice = "Fix the glob" if named else "They have no names yet: put them into a Module or ParameterDict"
+            raise StateError(f"{self.name}: no parameter matches the group '{empty[0]}': there are {names}. {advice}.")
 
     # ---- what an optimizer says of itself ------------------------------------------------------------------------------------------
     def check(self, options: dict[str, Any]) -> None:
@@ -188,15 +187,15 @@ class Optimizer(Steps, core.Optimizer):
             state.check_places(self, new, rows, self.marks, self.used_slots(self.groups))
         return new
 
-    def adopt(self, params: Iterable[Parameter], group: int | None = None) -> None:
-        """Take parameters under this optimizer's care: all, or none of them (StateError)."""
+    def adopt(self, params: Iterable[Parameter], into: Group | None = None) -> None:
+        """Take parameters under this optimizer's care, `into` a group if one is given: all, or none of them (StateError)."""
         new = self.arriving(params)
         for name, p in new.items():
-            number = next((i + 1 for i, glob in enumerate(self.patterns) if glob and fnmatch.fnmatch(name, glob)), 0)
             self.params.append(p)
             self.names[p.id] = name
             p.held = True
-            self.groups[number if group is None else group]["names"].append(name)
+            found = into if into is not None else next((g for g in self.groups if fnmatch.fnmatch(name, g.glob)), self.groups[0])
+            found["names"].append(name)
         if new:
             changed(self)
         if rows := {name: self.waiting.pop(name)[1] for name in new if name in self.waiting}:
@@ -220,9 +219,9 @@ class Optimizer(Steps, core.Optimizer):
             rows = self.rows()
             for block in blocks:
                 block.retire(f"a change of {self.name}'s parameters or state")
-            number = {name: i for i, group in enumerate(self.groups) for name in group["names"]}
+            group_of = {name: group for group in self.groups for name in group["names"]}
             self.blocks = [
-                Block(span, ps, [number[self.names[p.id]] for p in ps], [self.shapes_of(p, slots) for p in ps], slots)
+                Block(span, ps, [group_of[self.names[p.id]] for p in ps], [self.shapes_of(p, slots) for p in ps], slots)
                 for span, ps in spans_of(self.params)
             ]
             state.put_rows(self, rows)
@@ -277,11 +276,9 @@ class Optimizer(Steps, core.Optimizer):
             raise StateError(f"{self.name}: a parameter is here already: {here[0]}. Change its group: optimizer.groups.")
         new = Group(self, {**self.groups[0], "names": []})
         new.update({key: value for key, value in options.items() if key != "lr_scale"})
-        new.factor = self.rates.factor("", self.lr, options)
         self.arriving(ps)  # nothing is changed if they cannot be taken
-        self.rates.add(new)
-        self.patterns.append("")
-        self.adopt(ps, len(self.groups) - 1)
+        self.rates.add(new, options)
+        self.adopt(ps, new)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """An option would be written beside the groups, which steps read."""
@@ -313,7 +310,7 @@ class Optimizer(Steps, core.Optimizer):
 
         first, *others = self.rates.rows()
         by = f", lr by {self.rates.schedule!r}" if self.rates.schedule is not None else ""
-        rows = [f"  {pattern!r}: {options(group)}" for pattern, group in zip(self.patterns, others, strict=True)]
+        rows = [f"  {group.glob!r}: {options(row)}" for group, row in zip(self.groups[1:], others, strict=True)]
         count = f"{len(self.params)} parameter{'s' * (len(self.params) != 1)}"
         return "\n".join([f"{self.name}({count}{by}: {options(first)})", *rows])
 

@@ -41,14 +41,15 @@ class Group(dict):  # type: ignore[type-arg]
     not keep its optimizer alive, whose moments are freed as soon as nobody has it.
 
     `kept`: an optimizer's numbers() for these options, if it keeps one; another list as soon as one of them is another, so that what a
-    thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen. `factor`: its rate as a share of
-    the optimizer's; None for one that stays as it is, because the optimizer's was 0 beside it.
+    thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen. `glob`: of the names that come
+    into it, "" for none. `factor`: its rate as a share of the optimizer's; None for one that stays as it is, because the optimizer's was 0
+    beside it.
     """
 
-    def __init__(self, optimizer: Any, options: dict[str, Any], factor: float | None = 1.0):
+    def __init__(self, optimizer: Any, options: dict[str, Any], glob: str = "", factor: float | None = 1.0):
         super().__init__(fixed(options))
         self.kept: list[Callable[[int], tuple[float, ...]]] = []
-        self.owner, self.factor = weakref.ref(optimizer), factor
+        self.owner, self.glob, self.factor = weakref.ref(optimizer), glob, factor
 
     @property
     def optimizer(self) -> Any:
@@ -108,34 +109,25 @@ class Rates:
     A step asks the schedule before it launches anything. In a captured step begin() is an action of the host, so that each replay asks too.
     """
 
-    def __init__(self, name: str, groups: Groups, changes: dict[str, dict[str, Any]]):
-        """`changes`: what is given for the groups after the first, by pattern."""
-        self.name, self.groups, self.finished = name, groups, 0
-        lr: Any = groups[0]["lr"]
-        self.schedule: Callable[[int], float] | None = lr if callable(lr) else None
+    def __init__(self, name: str, first: Group):
+        self.name, self.groups, self.finished = name, Groups([first]), 0
+        self.schedule: Callable[[int], float] | None = first["lr"] if callable(first["lr"]) else None
+        first.put("lr", self.now())
+
+    def add(self, group: Group, changes: dict[str, Any]) -> None:
+        """There is one more group, with these options of its own."""
         base = self.now()
-        for group, (pattern, options) in zip(groups, [("", {}), *changes.items()], strict=True):
-            group.factor = self.factor(pattern, base, options)
-            if "lr_scale" in group or callable(group["lr"]):
-                group.put("lr", base * group.factor)
-            dict.pop(group, "lr_scale", None)
-
-    def add(self, group: Group) -> None:
-        """There is one more group."""
-        self.groups = Groups([*self.groups, group])
-        if group.factor is not None:
-            group.put("lr", self.now() * group.factor)
-
-    def factor(self, pattern: str, base: float, changes: dict[str, Any]) -> float | None:
-        """A group's rate divided by the optimizer's."""
         if "lr" in changes:
             if "lr_scale" in changes or self.schedule is not None or callable(changes["lr"]):
-                what = f"a group has an lr beside {'lr_scale' if 'lr_scale' in changes else 'a schedule'}: '{pattern}'"
+                what = f"a group has an lr beside {'lr_scale' if 'lr_scale' in changes else 'a schedule'}: '{group.glob}'"
                 raise ValueError(f"{self.name}: {what}. Use lr_scale, its share of the optimizer's lr.")
-            return changes["lr"] / base if base else None
-        factor = checked_number(self.name, "lr_scale", changes.get("lr_scale", 1.0))
-        check_range(self.name, "lr_scale", factor, 0.0)
-        return factor
+            group.factor = changes["lr"] / base if base else None
+        else:
+            group.factor = checked_number(self.name, "lr_scale", changes.get("lr_scale", 1.0))
+            check_range(self.name, "lr_scale", group.factor, 0.0)
+            group.put("lr", base * group.factor)
+        dict.pop(group, "lr_scale", None)
+        self.groups = Groups([*self.groups, group])
 
     def now(self) -> float:
         """The optimizer's rate: that of the next step."""

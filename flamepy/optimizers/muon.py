@@ -91,7 +91,7 @@ class Muon(Optimizer):
             for i in to.chosen:
                 if block.params[i].size:
                     part = block.part(u, i).detach()
-                    orthogonal(part, self.groups[block.groups[i]]).copied_into(part.buffer)
+                    orthogonal(part, block.groups[i]).copied_into(part.buffer)
         to.by(u).update(muon_update, (block.master,))
 
     def iterations(self) -> str:

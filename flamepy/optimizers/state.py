@@ -231,7 +231,7 @@ def pickled(optimizer: Any) -> dict[str, Any]:
     """For __getstate__()."""
     mine = {key: value for key, value in vars(optimizer).items() if key not in ("blocks", "names", "still")}
     rates = copy.copy(optimizer.rates)
-    rates.groups = [({**group, "names": list(group["names"])}, group.factor) for group in rates.groups]
+    rates.groups = [({**group, "names": list(group["names"])}, group.glob, group.factor) for group in rates.groups]
     params, names = list(optimizer.params), list(optimizer.names.values())
     return {**mine, "params": params, "rates": rates, "places": names, "rows": rows_of(optimizer)}
 
