@@ -228,7 +228,7 @@ def pack_in_order(parameters: list[Parameter]) -> None:
         span.packed = [weakref.ref(p) for p in ps]
         span.layout = [p.id for p in ps], tuple([(start, p.size) for p, start in zip(ps, starts, strict=True)])
         for p, start in zip(ps, starts, strict=True):
-            slot = where.slot(span, start * dtype.itemsize, p.size, dtype)
+            slot = span.part(start, p.size)
             where.stream.copy(slot, p.buffer)
             (p.buffer.root or p.buffer).retired = "pack()"
             p.buffer = slot

@@ -84,7 +84,7 @@ def add_map(total: GradientMap, rows: list[Arrived], grads: GradientMap, weight:
         if fresh:
             take_in(mine, span, weight, True)
         for number, name, g in inside:
-            place = g.over(span.device.slot(mine, g.buffer.offset, g.size, g.dtype))
+            place = g.over(mine.part(g.buffer.start, g.size))
             stored = total._gradients.get(number)
             if stored is not None:  # it came alone before
                 take_in(place.buffer, stored.buffer, 1.0, True)

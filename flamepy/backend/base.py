@@ -59,6 +59,10 @@ class Buffer(core.Buffer):
         """Which element of the root is its first."""
         return self.offset // self.dtype.itemsize
 
+    def part(self, start: int, size: int) -> Buffer:
+        """Some of its elements, as a buffer that shares the memory and keeps it alive."""
+        return self.device.slot(self, start * self.dtype.itemsize, size, self.dtype)
+
     def wrote(self, by: str | Callable[[], str]) -> None:
         """Core's; who wrote may be told by a function, where that takes a while."""
         self.writes += 1

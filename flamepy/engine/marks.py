@@ -45,7 +45,7 @@ def kept_by(mark: Buffer) -> float:
 
 def both_marks(x: Buffer, y: Buffer) -> Buffer:
     """What says of gradients whether a step may use them, where two such buffers say it."""
-    parts = [b.device.slot(b, 0, NORMS, b.dtype) for b in (x, y)]
+    parts = [b.part(0, NORMS) for b in (x, y)]
     both = x.device.empty(NORMS, x.dtype)
     x.device.launch("map", scale_y, (both,), parts, (), x.dtype)
     return both

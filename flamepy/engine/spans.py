@@ -39,14 +39,9 @@ class Piece:
         """Whether the parameters are still where they were."""
         return all([p.buffer is home for p, home in zip(self.params, self.homes, strict=True)])
 
-    def place(self, buffer: Buffer, i: int) -> Buffer:
-        """What `buffer` holds for parameter i."""
-        start, size = self.segments[i]
-        return buffer.device.slot(buffer, start * buffer.dtype.itemsize, size, buffer.dtype)
-
     def part(self, buffer: Buffer, i: int) -> Tensor:
-        """The same, of its shape."""
-        return self.params[i].over(self.place(buffer, i))
+        """What `buffer` holds for parameter i, of its shape."""
+        return self.params[i].over(buffer.part(*self.segments[i]))
 
 
 def spans_of(params: Sequence[Parameter]) -> list[tuple[Buffer, list[Parameter]]]:
@@ -124,7 +119,7 @@ class Block(Piece):
             return found[self.params[0].id].detach().to(self.dtype).buffer
         span = self.buffer.device.empty(self.buffer.size, self.dtype)
         for i in chosen:
-            found[self.params[i].id].detach().copied_into(self.place(span, i))
+            found[self.params[i].id].detach().copied_into(span.part(*self.segments[i]))
         return span
 
     def wrote(self, chosen: Sequence[int], by: Any) -> None:

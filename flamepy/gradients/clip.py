@@ -81,7 +81,7 @@ def require_finite(places: Places, found: Buffer, marked: bool) -> None:
     judged = [found]
     if marked:
         judged.insert(0, found.device.empty(1, found.dtype))
-        norm, use = (found.device.slot(found, i * found.dtype.itemsize, 1, found.dtype) for i in (NORM, USE))
+        norm, use = (found.part(i, 1) for i in (NORM, USE))
         found.device.launch("map", used_y, judged[:1], (norm, use), (), found.dtype)
     found.device.require(partial(check_finite, places.ids, places.names), *judged, within=(FINITE,))
 

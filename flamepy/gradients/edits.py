@@ -130,7 +130,7 @@ def add_noise(places: Places, width: Callable[[], list[float]]) -> None:
         if buffer.dtype not in keys:
             keys[buffer.dtype] = next_key(device), device.empty(1, float64)
             device.stream.before(width, keys[buffer.dtype][1])
-        part = buffer if size == buffer.size else device.slot(buffer, at * buffer.dtype.itemsize, size, buffer.dtype)
+        part = buffer if size == buffer.size else buffer.part(at, size)
         device.launch("philox_add", None, (part,), keys[buffer.dtype], (start,), buffer.dtype)
     for (buffer,) in places.once():
         buffer.wrote("add_gradient_noise")
@@ -227,11 +227,11 @@ def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: 
     if not n:
         return
     device = found[0].device
-    norms = [device.slot(b, NORMS * float64.itemsize, n, float64) for b in found]
+    norms = [b.part(NORMS, n) for b in found]
     factors = device.empty(n, float64)
     device.launch("map", formula, (factors,), norms, tuple([np.float64(x) for x in numbers]), float64)
     starts = np.cumsum([0, *[len(segments) for segments in places.segments]]).tolist()
     for buffer, segments, at in places.once(places.segments, starts[:-1]):
-        part = device.slot(factors, at * float64.itemsize, len(segments), float64)
+        part = factors.part(at, len(segments))
         device.launch("scale_each", None, (buffer,), (part,), (segments,), buffer.dtype)
         device.stream.after(lambda b, f: b.wrote(by) if (b.device.download(f) != 1.0).any() else None, buffer, part)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..core.words import EPS, maximum, select, sqrt
-from ..engine.marks import Segments, no_factor
+from ..engine.marks import Segments
 from ..engine.spans import NUMBERS, Launch
 from ..parameter import Parameter
 from ..tensors import Tensor
@@ -126,7 +126,5 @@ def estimated(to: Launch, k: int, g: Tensor, kept: dict[str, Tensor]) -> Tensor:
 
 def launch(to: Launch, k: int, formula: Callable, kept: Tensor, other: Tensor) -> None:
     """kept = formula(kept, other, numbers of the k-th segment), unless the gradients are marked."""
-    dtype, device = to.block.dtype, to.device
-    hyper = device.slot(to.hyper, NUMBERS * k * dtype.itemsize, NUMBERS, dtype)
-    ins = (other.buffer, no_factor(device), to.mark, hyper)
-    device.launch("update", formula, (kept.buffer,), ins, (((0, kept.size),),), dtype)
+    one = to.by(other.buffer)._replace(segments=((0, kept.size),), hyper=to.hyper.part(NUMBERS * k, NUMBERS))
+    one.update(formula, (kept.buffer,))

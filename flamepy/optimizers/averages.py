@@ -62,7 +62,7 @@ class Region(Piece):
             self.buffer.wrote(by)
             return
         for i, p in enumerate(self.params):
-            p.device.stream.copy(p.buffer, self.place(numbers, i))
+            p.device.stream.copy(p.buffer, numbers.part(*self.segments[i]))
             p.buffer.wrote(by)
 
 
@@ -170,7 +170,7 @@ class Averaged:
         for region in self.regions:
             for i, p in enumerate(region.params):
                 array = np.asarray(rows[names[p.id]], region.average.dtype)
-                Tensor.of(self.name, array, p.device).copied_into(region.place(region.average, i))
+                Tensor.of(self.name, array, p.device).copied_into(region.part(region.average, i).buffer)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data: {"kind": "EMA", "updates": int, "average": {name: array}}."""

@@ -187,15 +187,15 @@ class Optimizer(Steps, core.Optimizer):
             state.check_places(self, new, rows, self.marks, self.used_slots(self.groups))
         return new
 
-    def adopt(self, params: Iterable[Parameter], into: Group | None = None) -> None:
-        """Take parameters under this optimizer's care, `into` a group if one is given: all, or none of them (StateError)."""
+    def adopt(self, params: Iterable[Parameter], group: int | None = None) -> None:
+        """Take parameters under this optimizer's care: all, or none of them (StateError)."""
         new = self.arriving(params)
         for name, p in new.items():
             self.params.append(p)
             self.names[p.id] = name
             p.held = True
-            found = into if into is not None else next((g for g in self.groups if fnmatch.fnmatch(name, g.glob)), self.groups[0])
-            found["names"].append(name)
+            mine = next((g for g in self.groups if fnmatch.fnmatch(name, g.glob)), self.groups[0]) if group is None else self.groups[group]
+            mine["names"].append(name)
         if new:
             changed(self)
         if rows := {name: self.waiting.pop(name)[1] for name in new if name in self.waiting}:
@@ -278,7 +278,7 @@ class Optimizer(Steps, core.Optimizer):
         new.update({key: value for key, value in options.items() if key != "lr_scale"})
         self.arriving(ps)  # nothing is changed if they cannot be taken
         self.rates.add(new, options)
-        self.adopt(ps, new)
+        self.adopt(ps, len(self.groups) - 1)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """An option would be written beside the groups, which steps read."""

@@ -10,9 +10,8 @@ from typing import Any
 from ..backend.formula.clip import NORMS
 from ..core.words import select, sqrt
 from ..dtypes import float64
-from ..engine.marks import no_factor
 from ..engine.spans import Launch
-from ..gradients.norm import square_size
+from ..gradients.norm import norms_in
 from .radam import Moments
 
 
@@ -65,15 +64,13 @@ class LAMB(Moments):
 def scale_by_norms(to: Launch, values: Any, formula: Any, more: Any = list) -> None:
     """Multiply each segment of `values` by formula(norm of the parameter, norm of the values, ...): what more() gives, some numbers for
     each segment, filled in by the host."""
-    n, one, device, width = len(to.segments), no_factor(to.device), to.device, float64.itemsize
-    found = device.empty(NORMS + 2 * n, float64)
-    consts = ((to.segments, to.segments), 2.0, 0.0, 1.0, 1.0)
-    device.launch("norm", square_size, (found,), (one, one, to.block.master, values), consts, float64)
-    ins = [device.slot(found, (NORMS + i * n) * width, n, float64) for i in (0, 1)]
+    n, device = len(to.segments), to.device
+    found = norms_in(device, (to.block.master, values), (to.segments, to.segments))
+    ins = [found.part(NORMS + i * n, n) for i in (0, 1)]
     if count := len(more()):
         numbers = device.empty(count, float64)
         device.stream.before(more, numbers)
-        ins += [device.slot(numbers, i * n * width, n, float64) for i in range(count // n)]
+        ins += [numbers.part(i * n, n) for i in range(count // n)]
     factors = device.empty(n, float64)
     device.launch("map", formula, (factors,), ins, (), float64)
     device.launch("scale_each", None, (values,), (factors,), (to.segments,), to.block.dtype)
