@@ -24,7 +24,7 @@ from ..autograd import enable_grad
 from ..bus import before
 from ..core.errors import DTypeError, FlameError, GradientError, ShapeError
 from ..core.modes import thread
-from ..core.tape import TapeEntry
+from ..core.tape import TapeEntry, reachable
 from ..dtypes import FLOATS, float32, float64
 from ..engine.backward import Cotangents
 from ..engine.follow import Trail, followed
@@ -101,16 +101,7 @@ def leaves_behind(y: Any) -> bool:
     """Whether a leaf is on y's tape: whether its backward() would give anything."""
     if not y.requires_grad or y.entry is None:
         return bool(y.requires_grad)
-    seen, stack = {y.entry.serial}, [y.entry]
-    while stack:
-        for node in stack.pop().inputs:
-            if type(node) is not TapeEntry:
-                if node is not None:
-                    return True
-            elif node.serial not in seen:
-                seen.add(node.serial)
-                stack.append(node)
-    return False
+    return any([node is not None and type(node) is not TapeEntry for entry in reachable(y.entry) for node in entry.inputs])
 
 
 STAND_IN: Any = SimpleNamespace(
