@@ -37,9 +37,7 @@ def take_in(out: Buffer, x: Buffer, weight: float, first: bool) -> None:
     if not out.size:
         return
     if x.dtype != out.dtype:
-        cast = out.device.empty(x.size, out.dtype)
-        out.device.stream.copy(cast, x)
-        x = cast
+        x = out.device.stream.copied(x, out.dtype)
     if first and weight == 1:
         out.device.stream.copy(out, x)
     elif first:

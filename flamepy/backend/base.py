@@ -117,9 +117,9 @@ class Stream:
         if out.size:
             self.run(self.device.copier(out, x), (out,), (x,), ())
 
-    def copied(self, x: Buffer) -> Buffer:
-        """What it holds now, in a new buffer."""
-        copy = self.empty(x.size, x.dtype)
+    def copied(self, x: Buffer, dtype: np.dtype | None = None) -> Buffer:
+        """What it holds now, in a new buffer, of another type if one is given."""
+        copy = self.empty(x.size, x.dtype if dtype is None else dtype)
         self.copy(copy, x)
         return copy
 

@@ -68,8 +68,7 @@ class Block(Piece):
         self.numbers: dict[int, Buffer] = {}  # where so many are put before an update
         self.state = {slot: zeros((buffer.size,), dtype=self.dtype, device=device).buffer for slot in slots}
         if buffer.dtype in HALF:
-            self.master = device.empty(buffer.size, float32)
-            device.stream.copy(self.master, buffer)
+            self.master = device.stream.copied(buffer, float32)
         laid = self.state if self.master is buffer else {**self.state, "master": self.master}
         self.kept: list[dict[str, Tensor]] = []
         for i, own in enumerate(shapes):

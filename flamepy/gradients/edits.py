@@ -209,16 +209,8 @@ def shapes_of(grads: Any, places: Places) -> list[tuple[int, ...]]:
 
 def weights_of(grads: Any, places: Places, by_id: dict[int, Parameter]) -> list[Buffer]:
     """The numbers of the parameters, laid out as their gradients are, in the gradients' type."""
-    homes = [home for home, _ in grads.spans] if places.whole else []
-    if homes and all([home.dtype == b.dtype for home, b in zip(homes, places.buffers, strict=True)]):
-        return homes
-    ps = [by_id[number] for number in places.ids]
-    if not places.whole:
-        return [p.buffer if p.dtype == b.dtype else p.detach().to(b.dtype).buffer for p, b in zip(ps, places.buffers, strict=True)]
-    wide = [home.device.empty(home.size, b.dtype) for home, b in zip(homes, places.buffers, strict=True)]
-    for home, w in zip(homes, wide, strict=True):
-        home.device.stream.copy(w, home)
-    return wide
+    homes = [home for home, _ in grads.spans] if places.whole else [by_id[number].buffer for number in places.ids]
+    return [w if w.dtype == b.dtype else w.device.stream.copied(w, b.dtype) for w, b in zip(homes, places.buffers, strict=True)]
 
 
 def scale_each(places: Places, formula: Callable, found: list[Buffer], numbers: tuple[float, ...], by: str) -> None:

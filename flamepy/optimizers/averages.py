@@ -40,8 +40,7 @@ class Region(Piece):
 
     def __init__(self, buffer: Buffer, params: list[Parameter]):
         super().__init__(buffer, params)
-        self.average = buffer.device.empty(buffer.size, computed(buffer.dtype))
-        buffer.device.stream.copy(self.average, buffer)
+        self.average = buffer.device.stream.copied(buffer, computed(buffer.dtype))
 
     def move(self, share: Any) -> None:
         """Take the average towards the parameters by what share() gives, now and in each replay."""

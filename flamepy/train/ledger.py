@@ -179,13 +179,8 @@ class Update:
 
     def __init__(self, home: Buffer, places: list[tuple[int, int, int]]):
         self.home, self.places = home, places
-        self.then = self.copied()
+        self.then = home.device.stream.copied(home, computed(home.dtype))
         self.sizes = self.norms()
-
-    def copied(self) -> Buffer:
-        copy = self.home.device.empty(self.home.size, computed(self.home.dtype))
-        self.home.device.stream.copy(copy, self.home)
-        return copy
 
     def norms(self) -> np.ndarray:
         """Of what `then` holds for each parameter."""
