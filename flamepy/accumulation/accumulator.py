@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..bus import before, here
-from ..core.gradients import check_device
 from ..dtypes import FLOATS, HALF, float32, is_count
 from ..engine.marks import EARLIER, kept_by, mark_of
+from ..engine.named_map import check_device
 from ..errors import (
     AccumulationError,
     AccumulatorFull,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .door import Door
-from .dtypes import FLOATS, checked_number
-from .errors import DeviceError, DTypeError, ShapeError
+from .errors import DTypeError
 from .tensor import Tensor
 
 
@@ -91,17 +90,13 @@ class GradientMap:
         found = {key: g for key, g in self._gradients.items() if key not in self.others}
         return found or {key: g for key, g in self._gradients.items() if self.others[key]}
 
-    def buffers(self) -> list[Any]:
-        """The memory of all gradients, each once."""
-        return list({id(g.buffer): g.buffer for g in self._gradients.values()}.values())
-
     def __repr__(self) -> str:
         rows = ", ".join(f"{self.label(k)}: {tuple(g.shape)}" for k, g in self._gradients.items())
         return f"GradientMap({rows})"
 
     # ---- changing ------------------------------------------------------------------------------------------------------------------
     def put(self, key: Any, gradient: Any) -> None:
-        """Store a gradient that is known to fit."""
+        """Store a gradient that is known to fit (no copy), replacing any other."""
         if not isinstance(key, int):
             self.names[key.id] = key.name
             if not key.is_parameter:
@@ -109,59 +104,7 @@ class GradientMap:
             key = key.id
         self._gradients[key] = gradient
 
-    def insert(self, key: Any, gradient: Any) -> None:
-        """Store this gradient (no copy of a Tensor), replacing any other.
-
-        Raises ShapeError or DeviceError if it does not fit the tensor given as key (an id says nothing of its tensor), DTypeError if it
-        is neither a Tensor nor an array.
-        """
-        self.put(key, self.fitting("insert", key, gradient, None if isinstance(key, int) else key))
-
-    def __setitem__(self, key: Any, gradient: Any) -> None:
-        """The same as insert()."""
-        self.insert(key, gradient)
-
-    def fitting(self, name: str, key: Any, gradient: Any, like: Any) -> Any:
-        """A gradient as a Tensor that fits `like`, if there is one. Raises DTypeError for what is neither a Tensor nor an array of
-        numbers, ShapeError or DeviceError if it does not fit."""
-        gradient = Tensor.of(name, gradient, None if like is None else like.device)
-        if gradient.dtype not in FLOATS:
-            raise DTypeError(f"{name}: a gradient of another type for {self.label(key)}: {gradient.dtype}. Cast it to float32.")
-        if like is not None:
-            check_fits(name, self.label(key), like, gradient)
-        return gradient
-
-    def accumulate(self, key: Any, gradient: Any) -> None:
-        """Add a gradient to the stored one; a key that is not there yet gets a copy of it. Raises as insert() does."""
-        stored = self.get(key)
-        gradient = self.fitting("accumulate", key, gradient, stored if stored is not None else None if isinstance(key, int) else key)
-        if stored is None:
-            self.insert(key, gradient.detach().clone())
-        else:
-            add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
-
-    def scale_(self, factor: float) -> GradientMap:
-        """Multiply every gradient in place."""
-        times = checked_number("scale_", "the factor", factor)
-        for buffer in self.buffers():  # a gradient inserted twice: once
-            scale_buffer(buffer, times, "GradientMap.scale_")
-        return self
-
-
-def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:
-    """Raise DeviceError unless the gradient is on the device `wanted`."""
-    if gradient.device is not wanted:
-        raise DeviceError(
-            f"{name}: gradient is on another device for {label}: expected {wanted}, got {gradient.device}. Move it with .to('{wanted}')."
-        )
-
-
-def check_fits(name: str, label: str, like: Any, gradient: Any) -> None:
-    """Raise ShapeError or DeviceError unless the gradient has the shape of `like` and is on its device."""
-    if tuple(like.shape) != tuple(gradient.shape):
-        shapes = f"expected {like.shape}, got {gradient.shape}"
-        raise ShapeError(f"{name}: gradient shape differs for {label}: {shapes}. Pass a gradient of the tensor's shape.")
-    check_device(name, label, like.device, gradient)
+    __setitem__ = put
 
 
 def label_of(number: int, name: str) -> str:

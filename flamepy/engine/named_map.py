@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core import gradients
-from ..core.errors import DTypeError, ShapeError, StateError
-from ..core.gradients import check_device, label_of, scale_buffer
+from ..core.errors import DeviceError, DTypeError, ShapeError, StateError
+from ..core.gradients import add_to_buffer, label_of, scale_buffer
 from ..core.tensor import Tensor
-from ..dtypes import checked_number, float32, float64
+from ..dtypes import FLOATS, checked_number, float32, float64
 
 
 class NamedMap(gradients.GradientMap):
@@ -61,6 +61,10 @@ class NamedMap(gradients.GradientMap):
         """(name, gradient) of each; a tensor without a name is called as repr() shows it."""
         return [(self.names.get(number) or label_of(number, ""), gradient) for number, gradient in self.items()]
 
+    def buffers(self) -> list[Any]:
+        """The memory of all gradients, each once."""
+        return list({id(g.buffer): g.buffer for g in self._gradients.values()}.values())
+
     # ---- changing ------------------------------------------------------------------------------------------------------------------
     def insert(self, key: Any, gradient: Any) -> None:
         """Store this gradient (no copy of a Tensor), replacing any other.
@@ -68,22 +72,42 @@ class NamedMap(gradients.GradientMap):
         Raises ShapeError or DeviceError if it does not fit the tensor given as key (an id says nothing of its tensor), DTypeError if it
         is neither a Tensor nor an array.
         """
-        super().insert(self.sized("insert", key), gradient)
+        key = self.sized("insert", key)
+        self.put(key, self.fitting("insert", key, gradient, None if isinstance(key, int) else key))
 
-    set_grad = gradients.GradientMap.__setitem__
+    def __setitem__(self, key: Any, gradient: Any) -> None:
+        """The same as insert()."""
+        self.insert(key, gradient)
+
+    set_grad = __setitem__
 
     def accumulate(self, key: Any, gradient: Any) -> None:
         """Add a gradient to the stored one; a key that is not there yet gets a copy of it. Raises as insert() does."""
-        super().accumulate(self.sized("accumulate", key), gradient)
+        key = self.sized("accumulate", key)
+        stored = self.get(key)
+        gradient = self.fitting("accumulate", key, gradient, stored if stored is not None else None if isinstance(key, int) else key)
+        if stored is None:
+            self.insert(key, gradient.detach().clone())
+        else:
+            add_to_buffer(stored.buffer, gradient.detach().to(stored.dtype).buffer, "GradientMap.accumulate")
 
     def fitting(self, name: str, key: Any, gradient: Any, like: Any) -> Any:
-        """Core's; an array becomes a Tensor beside the others."""
+        """A gradient as a Tensor that fits `like`, if there is one; an array becomes one beside the others. Raises DTypeError for what is
+        neither a Tensor nor an array of numbers, ShapeError or DeviceError if it does not fit."""
         if not hasattr(gradient, "buffer"):
             found = [like, self._gradients.get(key), *self._gradients.values()]
             near = next((t for t in found if t is not None), None)
             made = Tensor.of(name, gradient, None if near is None else near.device)
             gradient = made.to(float64 if near is not None and near.dtype == float64 else float32)
-        return super().fitting(name, key, gradient, like)
+        gradient = Tensor.of(name, gradient, None if like is None else like.device)
+        if gradient.dtype not in FLOATS:
+            raise DTypeError(f"{name}: a gradient of another type for {self.label(key)}: {gradient.dtype}. Cast it to float32.")
+        if like is not None:
+            if tuple(like.shape) != tuple(gradient.shape):
+                shapes = f"expected {like.shape}, got {gradient.shape}"
+                raise ShapeError(f"{name}: gradient shape differs for {self.label(key)}: {shapes}. Pass a gradient of the tensor's shape.")
+            check_device(name, self.label(key), like.device, gradient)
+        return gradient
 
     def get_or_create(self, key: Any) -> Tensor:
         """The stored gradient; zeros of the tensor's shape are inserted when there is none."""
@@ -94,6 +118,13 @@ class NamedMap(gradients.GradientMap):
             stored = key.zero_gradient()
             self.insert(key, stored)
         return stored
+
+    def scale_(self, factor: float) -> Any:
+        """Multiply every gradient in place."""
+        times = checked_number("scale_", "the factor", factor)
+        for buffer in self.buffers():  # a gradient inserted twice: once
+            scale_buffer(buffer, times, "GradientMap.scale_")
+        return self
 
     def scale_grad(self, key: Any, factor: float) -> bool:
         """Multiply one gradient in place; False when there is none."""
@@ -124,3 +155,11 @@ class NamedMap(gradients.GradientMap):
                 self.accumulate(key, gradient)
             else:
                 self._gradients[key] = gradient.clone()
+
+
+def check_device(name: str, label: str, wanted: Any, gradient: Any) -> None:
+    """Raise DeviceError unless the gradient is on the device `wanted`."""
+    if gradient.device is not wanted:
+        raise DeviceError(
+            f"{name}: gradient is on another device for {label}: expected {wanted}, got {gradient.device}. Move it with .to('{wanted}')."
+        )

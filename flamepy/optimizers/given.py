@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..core.formula import ON_ARRAYS, typed
-from ..core.gradients import check_device
 from ..definitions import FLOAT64, compilable, tried
 from ..dtypes import is_number
+from ..engine.named_map import check_device
 from ..engine.spans import NUMBERS
 from ..errors import DTypeError, GradientError, ShapeError, StateError, warn
 from ..gradient import GradientMap

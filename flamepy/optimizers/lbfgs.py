@@ -20,9 +20,9 @@ import numpy as np
 
 from .. import ops
 from ..autograd import enable_grad, no_grad
-from ..core.gradients import check_device
 from ..creation import ones_like, zeros_like
 from ..dtypes import HALF, float64
+from ..engine.named_map import check_device
 from ..errors import DTypeError, NonFiniteError, StateError, warn
 from ..tensors import Tensor, tensor
 from .given import check_unscaled, list_of, name_of
