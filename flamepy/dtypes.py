@@ -16,7 +16,6 @@ from .core.dtypes import FULL as FULL
 from .core.dtypes import INTEGERS as INTEGERS
 from .core.dtypes import as_dtype as as_dtype
 from .core.dtypes import bool_ as bool_
-from .core.dtypes import checked_int as checked_int
 from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
 from .core.dtypes import float32 as float32
@@ -58,6 +57,15 @@ def torch_array(t: Any) -> np.ndarray:
     except (TypeError, RuntimeError) as problem:
         convert = ".to(torch.float32)" if str(t.layout) == "torch.strided" else ".to_dense()"
         raise DTypeError(f"tensor: PyTorch gives no array: {t.dtype}, {t.layout}. Convert it with {convert}.") from problem
+
+
+def checked_int(name: str, what: str, value: Any) -> int:
+    """One whole number as an int. Raises DTypeError for what is none, a float or bool too."""
+    if type(value) is not int:
+        if not is_number(value) or not hasattr(value, "__index__"):
+            raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
+        value = value.__index__()
+    return value  # type: ignore[no-any-return]
 
 
 def check_function(name: str, what: str, fn: Any) -> None:

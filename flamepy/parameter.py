@@ -16,6 +16,7 @@ import numpy as np
 
 from .backend.base import Device
 from .bus import assigned, changed, seen
+from .core import creation
 from .core import parameter as core
 from .core.errors import DTypeError, GradientError, ShapeError, StateError
 from .core.methods import tensor
@@ -29,7 +30,7 @@ from .reading import StateArray, hint_at_map, hinted
 
 
 class ParameterMethods:
-    """What a Parameter has beside core's: FLAME's updates, and a gradient that is kept in it where somebody puts one there."""
+    """What a Parameter has beside core's: FLAME's ways to make one and to update it, and a gradient where somebody puts one there."""
 
     if TYPE_CHECKING:
         label: str
@@ -43,6 +44,26 @@ class ParameterMethods:
     def tensor(self) -> Tensor:
         """The tracked value: the parameter itself, usable in any op."""
         return self  # type: ignore[return-value]
+
+    @staticmethod
+    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, device: Any = None, dtype: Any = None) -> Parameter:
+        """Normally distributed numbers."""
+        return Parameter(creation.randn(shape, mean=mean, std=std, dtype=dtype, device=device))
+
+    @staticmethod
+    def zeros(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
+        """Zeros: float32 unless dtype is another type of floats."""
+        return Parameter(creation.zeros(shape, dtype=dtype, device=device))
+
+    @staticmethod
+    def ones(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
+        """Ones: float32 unless dtype is another type of floats."""
+        return Parameter(creation.ones(shape, dtype=dtype, device=device))
+
+    @staticmethod
+    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, device: Any = None, dtype: Any = None) -> Parameter:
+        """Uniform numbers in [low, high)."""
+        return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
 
     # ---- gradient: set by hand, never by backward() ---------------------------------------------------------------------
     @property

@@ -30,7 +30,7 @@ class GPT:
             "tokens": weight(classes, width), "places": weight(context, width), "qkv": weight(width, 3 * width),
             "out": weight(width, width),
             "up": weight(width, 4 * width), "down": weight(4 * width, width), "head": weight(width, classes),
-            "norm1": P.ones(width), "norm2": P.ones(width),
+            "norm1": P(fp.ones(width)), "norm2": P(fp.ones(width)),
         })
 
     def attention(self, x):

@@ -66,12 +66,3 @@ def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtyp
 def is_count(value: Any, least: int = 0) -> bool:
     """Whether it is an integer that is at least so large."""
     return is_number(value) and hasattr(value, "__index__") and value >= least
-
-
-def checked_int(name: str, what: str, value: Any) -> int:
-    """One whole number as an int. Raises DTypeError for what is none, a float or bool too."""
-    if type(value) is not int:
-        if not is_number(value) or not hasattr(value, "__index__"):
-            raise DTypeError(f"{name}: {what} is no whole number: {value!r}. Use an int.")
-        value = value.__index__()
-    return value  # type: ignore[no-any-return]

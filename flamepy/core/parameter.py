@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import creation
 from .changes import changed
 from .dtypes import FLOATS
 from .errors import DTypeError, ShapeError, StateError
@@ -63,26 +62,6 @@ class Parameter(Trained):
             raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
         super().__init__(t.buffer, t.spec.as_tracked(bool(requires_grad)))
         changed(self)
-
-    @staticmethod
-    def randn(shape: Any, mean: float = 0.0, std: float = 0.02, device: Any = None, dtype: Any = None) -> Parameter:
-        """Normally distributed numbers."""
-        return Parameter(creation.randn(shape, mean=mean, std=std, dtype=dtype, device=device))
-
-    @staticmethod
-    def zeros(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
-        """Zeros: float32 unless dtype is another type of floats."""
-        return Parameter(creation.zeros(shape, dtype=dtype, device=device))
-
-    @staticmethod
-    def ones(shape: Any, device: Any = None, dtype: Any = None) -> Parameter:
-        """Ones: float32 unless dtype is another type of floats."""
-        return Parameter(creation.ones(shape, dtype=dtype, device=device))
-
-    @staticmethod
-    def uniform(shape: Any, low: float = 0.0, high: float = 1.0, device: Any = None, dtype: Any = None) -> Parameter:
-        """Uniform numbers in [low, high)."""
-        return Parameter(creation.uniform(shape, low, high, dtype=dtype, device=device))
 
     def __repr__(self) -> str:
         name = f"'{self.name}', " if self.name else ""
