@@ -10,28 +10,16 @@ optimizer = fp.ByName(model, {
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..core.errors import DTypeError, StateError
 from ..parameter import Parameter
+from ..schedules.curves import product
 from .base import Optimizer, Steps
 from .given import Model, list_of, name_of
 from .groups import Groups
 from .state import Acts
-
-
-class Share:
-    """A schedule times a number."""
-
-    def __init__(self, schedule: Callable[[int], float], share: float):
-        self.schedule, self.share = schedule, share
-
-    def __call__(self, step: int) -> float:
-        return self.schedule(step) * self.share
-
-    def __repr__(self) -> str:
-        return f"{self.share} * {self.schedule!r}"
 
 
 class ByName(Steps):
@@ -118,7 +106,7 @@ class ByName(Steps):
         self.shares = self.shares_of(self.shares)
         for part, share in zip(self.members(), self.shares, strict=True):
             if share is not None:
-                rate: Any = value if share == 1.0 else Share(value, share) if callable(value) else value * share
+                rate: Any = value if share == 1.0 else product(value, share) if callable(value) else value * share
                 part.lr = rate
 
     def shares_of(self, known: list[float | None]) -> list[float | None]:
