@@ -24,8 +24,9 @@ from .core.device import device
 from .core.door import Door
 from .core.errors import DeviceError, ShapeError
 from .core.formula import ON_ARRAYS, globals_of, typed
-from .core.op import PUBLIC, Op, arguments, is_own, unrecorded
-from .core.pointwise import is_number, on_tensors
+from .core.modes import no_grad
+from .core.op import PUBLIC, SCALARS, Op, arguments, is_own
+from .core.pointwise import on_tensors
 from .core.tape import TapeEntry
 from .core.tensor import Tensor
 from .core.words import VOCABULARY
@@ -60,7 +61,7 @@ def independent(name: str, function: Any, in_rows: bool, callers: tuple, rest: b
         value = function.__globals__.get(key, NOT_THERE)
         if value is NOT_THERE:
             check_builtin(name, function, key, in_rows)
-        elif is_number(value):
+        elif isinstance(value, SCALARS):
             scope[key] = value.item() if isinstance(value, np.generic) else value
         elif isinstance(value, FunctionType) and not is_own(value):
             scope[key] = independent(name, value, in_rows, (*callers, function))
@@ -115,7 +116,8 @@ def check_value(name: str, function: Any, key: str, value: Any, in_rows: bool) -
     if isinstance(value, ModuleType):
         steps = list(dis.get_instructions(function.__code__))
         what = str(next(b.argval for a, b in pairwise(steps) if a.opname == "LOAD_GLOBAL" and a.argval == key))
-        hint = f"Make the number a global: {what.upper()} = {key}.{what}." if is_number(getattr(value, what, None)) else advice(what)
+        is_number = isinstance(getattr(value, what, None), SCALARS)
+        hint = f"Make the number a global: {what.upper()} = {key}.{what}." if is_number else advice(what)
         raise ValueError(f"{name}: {label} uses what is no word: {key}.{what}. {hint}")
     if not isinstance(value, FunctionType):
         if callable(value):
@@ -179,7 +181,7 @@ def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attr
     if not 1 <= len(inputs) <= MOST_INPUTS:
         raise ValueError(f"{name}: a formula has 1 to {MOST_INPUTS} inputs: {formula.__name__} has {len(inputs)}. Use custom() for more.")
     for key, value in attributes.items():
-        if not is_number(value):
+        if not isinstance(value, SCALARS):
             raise TypeError(f"{name}: an attribute is a number: {key}={value!r}. Use custom() for others.")
     try_formula(name, formula, [*[None] * len(inputs), *attributes.values()])
     for rule in rules:
@@ -193,14 +195,14 @@ def try_formula(name: str, function: Any, values: Sequence[Any]) -> None:
     """Apply a formula to arrays of two numbers, as the plain backend does; None among the values stands for an input."""
     given = [np.full(2, 0.5) if v is None else v for v in values]
     y = tried(name, function, typed(function, FLOAT64, ON_ARRAYS), given, "arrays")
-    if not is_number(y) and not (isinstance(y, np.ndarray) and y.shape == (2,) and y.dtype.kind in "fiub"):
+    if not isinstance(y, SCALARS) and not (isinstance(y, np.ndarray) and y.shape == (2,) and y.dtype.kind in "fiub"):
         raise ValueError(f"{name}: {function.__name__} returns no number: a {type(y).__name__}. Return one number for each element.")
 
 
 def try_rule(name: str, function: Any, values: Sequence[Any]) -> None:
     """Apply a rule to Tensors, as create_graph does."""
     given = [Tensor.of(name, np.full(2, 0.5), device("plain")) if v is None else v for v in values]
-    with unrecorded():
+    with no_grad():
         y = tried(name, function, on_tensors(function, FLOAT64), given, "Tensors, as for create_graph")
     if not isinstance(y, Tensor):
         raise ValueError(f"{name}: {function.__name__} does not depend on its inputs: it returned {y!r}. Return g times a derivative.")

@@ -204,12 +204,12 @@ class Segment:
         for x, y, kind in zip(a.inputs, b.inputs, range(len(a.inputs)), strict=False):
             if not self.same_input(x, y, places):
                 return f"{named(a, kind)} was {described(x, a, kind)}, then {described(y, b, kind)}"
-        for i, x, y in zip(a.call.others, a.others, b.others, strict=False):
+        for i, x, y in zip(range(len(a.inputs)), a.input_ids, b.input_ids, strict=False):
             # A tensor made in the block is another each time; numbers alone are check_given()'s.
-            if i in a.call.tensors and i in b.call.tensors and x != y and min(x, y) < self.first:
+            if a.inputs[i] is None and x and y and x != y and min(x, y) < self.first:
                 return f"{named(a, i)} was tensor {x}, then tensor {y}"
-        slots = a.slots, b.slots
-        if len(a.inputs) != len(b.inputs) or a.call.others != b.call.others or slots[0] != slots[1]:
+        found = [[(spec is None, i in entry.call.tracked, entry.slots[i]) for i, spec in enumerate(entry.call.ins)] for entry in (a, b)]
+        if found[0] != found[1]:
             return "it had other inputs"
         results = [[f"{s.dtype} of shape {s.shape}" for s in entry.call.outs] for entry in (a, b)]
         for key, value in a.attributes.items():

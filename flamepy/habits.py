@@ -7,12 +7,21 @@ from typing import Any
 
 from .core.door import Door
 from .core.errors import IndexOutOfRange
-from .core.op import ALIASES, IGNORED
 from .core.spec import Spec
 from .core.tensor import attach
 
-ALIASES |= {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
-IGNORED |= {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
+ALIASES = {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
+IGNORED = {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
+
+
+def spoken(op: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of an op by the names that it has for them; without those that say nothing to an op that could take them by name."""
+    found = {}
+    for key, value in options.items():
+        own = ALIASES[key] if ALIASES.get(key) in op.attributes else key
+        if own in op.attributes or own in op.named or value is not None or key not in IGNORED or not op.named:
+            found[own] = value
+    return found
 
 
 def composed(name: str, function: Any) -> Any:
@@ -29,7 +38,7 @@ def composed(name: str, function: Any) -> Any:
     return renaming
 
 
-Door.composed = staticmethod(composed)
+Door.spoken, Door.composed = staticmethod(spoken), staticmethod(composed)
 
 
 class Count(int):

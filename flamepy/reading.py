@@ -46,7 +46,7 @@ def hint_at_map(t: Any) -> None:
 # What flamepy's own files use of a Tensor.
 INTERNAL = {
     "as_cotangent", "broken", "buffer", "copied_into", "entry", "held", "hooks", "is_parameter", "label", "mark", "no_pair", "replaced",
-    "scaled", "put_in", "of", "ones_cotangent", "origin", "over",
+    "scaled", "put_in", "of", "ones_cotangent", "origin",
     "slot", "spec", "unit", "zero_gradient",
 }  # fmt: skip
 

@@ -15,12 +15,13 @@ from .advice import advise
 from .backend.base import Buffer, Device
 from .bus import seen
 from .core.door import Door
-from .core.errors import DTypeError
-from .core.methods import CoreMethods, host_array, swapped
+from .core.errors import DTypeError, ShapeError
+from .core.methods import CoreMethods, swapped, uploaded
 from .core.methods import full_like as full_like
 from .core.methods import tensor as tensor
+from .core.op import over
 from .core.tensor import Tensor, attach
-from .dtypes import as_dtype, float64, is_torch_tensor, of_torch, torch_array
+from .dtypes import DTYPES, INTEGERS, as_dtype, float32, float64, int64, is_torch_tensor, of_torch, torch_array
 from .ops.reduce_more import taken_apart
 from .reading import Readable
 
@@ -55,15 +56,25 @@ class TensorMethods(Readable):
     def ones_cotangent(self: Any, shared: bool = False) -> Tensor:
         """The 1 that backward() begins with; `shared`: in memory that nobody may write into."""
         dtype = self.spec.computed
-        seed = self.over(one_of(self.device, dtype)) if shared else full_like(self, 1, dtype)
+        seed = Tensor(one_of(self.device, dtype), Door.spec(self.shape, dtype, self.device)) if shared else full_like(self, 1, dtype)
         seed.unit = True
         return seed
 
     def copied_into(self, buffer: Buffer) -> Tensor:
         """The same numbers in another buffer of the same size."""
-        t = self.over(buffer)
+        t = over(buffer, self.shape)
         ops.copy_into(t, self)
         return t
+
+    def __index__(self) -> int:
+        if self.dtype.kind != "i":
+            raise DTypeError(f"index: not an integer tensor: {self.dtype}. Cast it with .to(flamepy.int64).")
+        return int(self.item())
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals the value, as in NumPy."""
+        found: Any = self == value
+        return found if isinstance(found, bool) else bool(found.numpy().any())
 
     # ---- operators --------------------------------------------------------------------------------------------------------
     if not TYPE_CHECKING:
@@ -108,24 +119,63 @@ attach(TensorMethods)
 advise(Tensor, "Tensor")
 
 
-def given_array(data: Any, wanted: np.dtype | None, device: Device) -> Any:
-    """See Door.array: core's, and arrays in a device's memory, tensors of PyTorch's (in lists as well), what speaks DLPack."""
+def given(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
+    """See Door.tensor: of core's, and of arrays in a device's memory, tensors of PyTorch's (in lists as well), what speaks DLPack."""
+    if isinstance(data, Tensor):
+        return uploaded(of_type(data.numpy(), wanted), device)
     shared = device.adopted(data)
-    if shared is not None:
-        return Tensor(shared[0], Door.spec(shared[1], as_dtype(shared[0].dtype), device))
+    if shared is not None:  # the device took it as it was
+        t = Tensor(shared[0], Door.spec(shared[1], as_dtype(shared[0].dtype), device))
+        return t if wanted is None else t.to(wanted)
     if is_torch_tensor(data):
         data = torch_array(data)
     elif hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
         data = np.from_dlpack(data)
     elif isinstance(data, list | tuple) and data and is_torch_tensor(data[0]):
         data = [torch_array(x) if of_torch(x) else x for x in data]
+    array = host_array(data)
     if seen:  # what data that Python made is before it takes its tensor's type
-        exact = host_array(data, wanted or float64)
-        seen(None, f"data of shape {exact.shape}", lambda: hashlib.sha1(np.ascontiguousarray(exact).tobytes()).hexdigest())
-    return host_array(data, wanted)
+        seen(None, f"data of shape {array.shape}", lambda: hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest())
+    if wanted is None and array.dtype == float64 and not hasattr(data, "__array__") and not holds_arrays(data):
+        wanted = float32
+    return uploaded(of_type(array, wanted), device)
 
 
-Door.array = staticmethod(given_array)
+Door.tensor = staticmethod(given)
+
+
+def host_array(data: Any) -> np.ndarray:
+    """Data as a NumPy array. Raises ShapeError for lists of uneven length, DTypeError for what holds other things than numbers."""
+    if isinstance(data, np.ndarray | np.generic):
+        return np.asarray(data)
+    try:
+        array = np.array(data)
+    except ValueError as problem:
+        raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
+    if array.dtype not in DTYPES and array.dtype.kind not in "fiub":
+        raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
+    return array
+
+
+def holds_arrays(data: Any) -> bool:
+    """Whether nested lists end in NumPy values, whose type is kept."""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return isinstance(data, np.ndarray | np.generic)
+
+
+def of_type(array: np.ndarray, wanted: np.dtype | None) -> np.ndarray:
+    """An array in this type, or one of its own that tensors have. Raises DTypeError for a number that an integer type cannot hold: NumPy's
+    cast would wrap it round, or make something of NaN."""
+    if wanted is None:
+        wanted = int64 if array.dtype.kind in "iu" and array.dtype not in DTYPES else array.dtype
+    if wanted in INTEGERS and wanted != array.dtype and array.size and array.dtype.kind != "b":
+        kind, ends = int if array.dtype.kind in "iu" else float, np.iinfo(wanted)
+        for number in (kind(array.min()), kind(array.max())):  # NaN is both
+            if not ends.min - 1 < number < ends.max + 1:
+                raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(wanted, copy=False)
 
 
 @cache

@@ -81,7 +81,7 @@ for i in range(2):
         return ((s * v.ravel()) ** 2).sum()
     assert np.isclose(slope[i, 0], (at(h) - at(-h)) / (2 * h), rtol=1e-5), i
 
-from core.words import exp, log
+from core.words import exp, log, rint
 
 def softplus_y(x): return log(1.0 + exp(x))
 def softplus_dx(g, x): return g / (1.0 + exp(-x))
@@ -129,6 +129,13 @@ for act in (
     except (TypeError, fp.FlameError, AttributeError) as error:
         absent.append(type(error).__name__)
 assert absent == [*["TypeError"] * 2, *["DTypeError"] * 2, *["AttributeError"] * 2, *["DTypeError"] * 2, "GradientError"], absent
+def steps_y(x): return x * rint(x)
+def steps_dx(g, x): return g * rint(x)
+wave = fp.pointwise("wave", steps_y, steps_dx)
+try:
+    wave(x).sum().backward(create_graph=True)
+except fp.FlameError as error:
+    assert "its word rint() is no op" in str(error), error
 third = (x**3 + x**-1).sum().backward(create_graph=True)[x]
 assert np.allclose(third.sum().backward()[x].numpy(), 6 * x.numpy() + 2 / x.numpy() ** 3)
 assert np.array_equal((x.detach() ** 0.5).numpy(), x.detach().sqrt().numpy(), equal_nan=True)

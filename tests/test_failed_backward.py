@@ -18,8 +18,8 @@ import flamepy as fp
 from flamepy.bus import heard
 from flamepy.core.door import Door
 from flamepy.core.modes import thread
-from flamepy.core.op import on_result
 from flamepy.engine.entries import observers
+from flamepy.train.nonfinite import on_result
 
 DEVICE = "plain"
 X = np.linspace(-1.0, 1.0, 6, dtype=np.float32).reshape(2, 3)

@@ -78,7 +78,7 @@ def test_dir_shows_what_is_public_and_nothing_else():
     for cls in ("Tensor", "Parameter"):
         names = dir(OBJECTS[cls])
         assert set(ATTRIBUTES[cls].split()) - {"__cuda_array_interface__"} <= set(names)
-        private = "buffer entry slot spec unit broken hooks over origin copied_into as_cotangent ones_cotangent zero_gradient _grad _write"
+        private = "buffer entry slot spec unit broken hooks origin copied_into as_cotangent ones_cotangent zero_gradient _grad _write"
         assert not set(private.split()) & set(names)
         assert not [name for name in names if name.startswith("_") and not name.endswith("__")]
     tensor = fp.ones(1)

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import flamepy  # noqa: E402
-from flamepy.core.op import ALIASES, HOMES, METHODS, PUBLIC  # noqa: E402
+from flamepy.core.op import HOMES, PUBLIC  # noqa: E402
+from flamepy.habits import ALIASES  # noqa: E402
 from flamepy.tensors import Tensor, TensorMethods  # noqa: E402
 
 FIRST = "# Written by tools/make_stubs.py, not by hand.\n# fmt: off\n"
@@ -145,7 +146,7 @@ def methods_stub() -> str:
         "class Methods(TensorMethods):",
     ]
     for name, function in sorted(PUBLIC.items()):
-        if METHODS[name] and vars(Tensor)[name] is function:
+        if HOMES[name] != "functional" and vars(Tensor)[name] is function:
             meaning = inspect.cleandoc(function.__doc__ or "").splitlines()[0].partition(" Shapes:")[0]
             text = f"{meaning} See flamepy.{name}."
             lines += [f"    {source_of(function)}", *with_body(declared(name, function, True, "    "), text, "    ")]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..backend.base import Buffer
 from ..core.gradients import add_to_buffer, label_of, scale_y
+from ..core.op import over
 from ..engine import kept
 from ..gradient import GradientMap
 from ..tensors import Tensor
@@ -55,7 +56,7 @@ def taken_in(total: GradientMap, rows: Iterable[Arrived], weight: float) -> None
         stored = total._gradients.get(number)
         first = stored is None
         if stored is None:
-            stored = g.over(g.device.empty(g.size, g.dtype))
+            stored = over(g.device.empty(g.size, g.dtype), g.shape)
             total._gradients[number] = stored
         total.names[number] = name
         take_in(stored.buffer, g.buffer, weight, first)
@@ -82,7 +83,7 @@ def add_map(total: GradientMap, rows: list[Arrived], grads: GradientMap, weight:
         if fresh:
             take_in(mine, span, weight, True)
         for number, name, g in inside:
-            place = g.over(mine.part(g.buffer.start, g.size))
+            place = over(mine.part(g.buffer.start, g.size), g.shape)
             stored = total._gradients.get(number)
             if stored is not None:  # it came alone before
                 take_in(place.buffer, stored.buffer, 1.0, True)

@@ -9,26 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from . import call as _call  # noqa: F401  (stands behind the door)
 from .door import Door
 from .errors import GradientError
-from .gradients import GradientMap, add_to_buffer
+from .gradients import GradientMap
 from .modes import thread
 from .op import launch, like
-from .tape import Freed, TapeEntry, reachable, user_frame
+from .tape import TapeEntry, reachable, user_frame
 
 
 class Cotangents:
-    """What has arrived so far at each output and each leaf. The first cotangent is adopted, the second makes a new tensor, later ones
-    add into it. `tracked`: they are recorded, so always new tensors.
+    """What has arrived so far at each output and each leaf. Keys: the serial of an entry for its first output, (serial, slot) for another,
+    minus the id of a leaf."""
 
-    Keys: the serial of an entry for its first output, (serial, slot) for another, minus the id of a leaf.
-    """
-
-    def __init__(self, tracked: bool):
+    def __init__(self) -> None:
         self.values: dict[Any, Any] = {}
         self.leaves: dict[int, Any] = {}
-        self.owned: set[Any] = set()
-        self.tracked = tracked
 
     def add(self, node: Any, slot: int, g: Any) -> None:
         key: Any
@@ -45,12 +41,7 @@ class Cotangents:
 
     def join(self, key: Any, before: Any, g: Any) -> None:
         """Add one to what is there."""
-        if key in self.owned:
-            add_to_buffer(before.buffer, g.buffer, "backward")
-        else:
-            self.values[key] = before + g
-            if not self.tracked:
-                self.owned.add(key)
+        self.values[key] = before + g
 
 
 def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
@@ -67,13 +58,13 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     entries = reachable(loss.entry)
     for entry in entries:
         entry.check()
-    freed = None if retain_graph or create_graph else Freed(user_frame())
+    freed = None if retain_graph or create_graph else user_frame()
     saved = [value for entry in entries for value in entry.values] if retain_graph else []
-    cotangents = Cotangents(bool(create_graph))
+    cotangents = Cotangents()
     kept: list[tuple[Any, Any]] = []
     modes = thread.modes
     before = modes.recording, modes.creating_graph
-    modes.recording = modes.creating_graph = cotangents.tracked
+    modes.recording = modes.creating_graph = bool(create_graph)
     try:
         cotangents.add(loss.entry or loss, loss.slot, seed)
         walk(entries, cotangents, kept, freed, Door.rule)
@@ -87,9 +78,7 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
 Door.backward = staticmethod(backward)
 
 
-def walk(
-    entries: Sequence[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], freed: Freed | None, rule: Callable[..., Any]
-) -> None:
+def walk(entries: Sequence[TapeEntry], cotangents: Cotangents, kept: list[tuple[Any, Any]], freed: Any, rule: Callable[..., Any]) -> None:
     """Pass cotangents from the newest entry to the oldest, by the `rule` of each. Its saved values are let go of, unless `freed` is None.
     `kept` gets (tensor, gradient) of those with retain_grad()."""
     add, values = cotangents.add, cotangents.values
@@ -107,7 +96,7 @@ def walk(
         found = rule(entry, gs, cotangents) if tracked else ()
         for i in tracked:
             if found[i] is not None:
-                add(entry.inputs[i], 0 if entry.slots is None else entry.slots[i], found[i])
+                add(entry.inputs[i], entry.slots[i], found[i])
         if freed is not None:
             entry.release(freed)
 

@@ -21,10 +21,8 @@ NOTHING: dict[str, Any] = {}
 
 class Call:
     """What is known of a recorded call beside its numbers. `ins`: specs, None for a number or an absent input; `outs`: specs of the
-    results, of one that is `single` or of a tuple; `saved`: (name, spec or None) of each value kept for the rule.
-
-    `tracked`: the inputs that gradients flow to (none without `names`); `others`: further inputs that a printed tape tells of; `guarded`:
-    which saved values somebody else may overwrite: inputs and the result."""
+    results, of one that is `single` or of a tuple; `saved`: (name, spec or None) of each value kept for the rule; `tracked`: the inputs
+    that gradients flow to (none without `names`)."""
 
     def __init__(
         self, op: Op, ins: Sequence[Spec | None], names: Sequence[str] | None, single: bool, outs: Sequence[Spec],
@@ -32,22 +30,10 @@ class Call:
     ):  # fmt: skip
         self.op, self.single, self.ins, self.outs, self.names = op, single, tuple(ins), tuple(outs), names or ()
         self.saved = tuple(zip(self.names, saved, strict=True))
-        self.tensors: tuple[int, ...] = ()
         self.tracked: tuple[int, ...] = ()
-        self.others: tuple[int, ...] = ()
-        present = {"y"}
         for i, spec in enumerate(ins):
-            if spec is not None:
-                self.tensors += (i,)
-                present.update(op.inputs[i : i + 1])
-            if spec is not None and spec.tracked and names is not None:
+            if names is not None and spec is not None and spec.tracked:
                 self.tracked += (i,)
-            elif spec is not None or op.takes_numbers:
-                self.others += (i,)
-        self.guarded: tuple[int, ...] = ()
-        for i, name in enumerate(self.names):
-            if name in present:
-                self.guarded += (i,)
 
 
 def call(op: Op, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any] = ()) -> Any:
@@ -172,22 +158,7 @@ def saved_tensor(entry: TapeEntry, name: str, value: Any, spec: Any) -> Any:
         return node
     t = Tensor(value, spec.as_tracked(node is not None))
     if node is not None:
-        t.entry, t.slot = node, 0 if i is None or i < 0 or entry.slots is None else entry.slots[i]
-    return t
-
-
-def as_result(entry: TapeEntry, t: Any) -> Any:
-    """A tensor with the numbers of an entry's first result, tracked as that is: where the result itself was not saved."""
-    t.spec, t.entry, t.slot = t.spec.as_tracked(True), entry, 0
-    return t
-
-
-def as_input(entry: TapeEntry, t: Any) -> Any:
-    """A tensor with numbers that do as those of an entry's first input, tracked as that is: where the input itself was not saved."""
-    node, slot = entry.inputs[0], 0 if entry.slots is None else entry.slots[0]
-    if type(node) is not TapeEntry:  # a leaf has its own numbers
-        node = REGISTRY["clone"](node).entry
-    t.spec, t.entry, t.slot = t.spec.as_tracked(True), node, slot
+        t.entry, t.slot = node, 0 if i is None or i < 0 else entry.slots[i]
     return t
 
 

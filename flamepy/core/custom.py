@@ -18,33 +18,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from .call import as_input, as_result
 from .door import Door
 from .dtypes import FULL
 from .errors import DTypeError, GradientError
 from .inputs import KINDS, coerce
-from .op import ALIASES, IGNORED, Op, publish, signature_of
+from .op import Op, publish, signature_of
 from .tape import TapeEntry
 from .tensor import Tensor
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 # What a rule may name beside inputs, y, attributes and extras: the cotangent of the output, or of all; which inputs need a gradient; shapes
-# of the inputs, dtype and device of the first; what makes a tensor one with the tape of the first input or output (call.py). More words
-# may join from above.
+# of the inputs, dtype and device of the first. More words may join from above.
 WORDS: dict[str, Callable[[TapeEntry, Sequence[Any], dict[str, Any]], Any]] = {
     "g": lambda entry, gs, values: gs[0],
     "gs": lambda entry, gs, values: tuple(gs),
     "wanted": lambda entry, gs, values: [node is not None for node in entry.inputs],
     "shapes": lambda entry, gs, values: [None if spec is None else spec.shape for spec in entry.call.ins],
-    "source": lambda entry, gs, values: values.get("source", getattr(first_of(entry), "dtype", None)),
-    "origin": lambda entry, gs, values: getattr(first_of(entry), "device", None),
-    "as_x": lambda entry, gs, values: partial(as_input, entry),
-    "as_y": lambda entry, gs, values: partial(as_result, entry),
+    "source": lambda entry, gs, values: values.get("source", getattr(entry.call.ins[0], "dtype", None)),
+    "origin": lambda entry, gs, values: getattr(entry.call.ins[0], "device", None),
 }
-
-
-def first_of(entry: TapeEntry) -> Any:
-    return entry.call.ins[0] if entry.call.ins else None
 
 
 class Custom(Op):
@@ -66,7 +58,7 @@ class Custom(Op):
         names = tuple(p.name for p in parameters[:inputs])
         super().__init__(name, names, {p.name: p.default for p in parameters[inputs:]}, forward, title)
         self.required = sum(p.default is p.empty for p in parameters[:inputs])
-        self.positional = [p.name for p in parameters]
+        self.named = () if self.variadic else names
         self.body, self.kind, self.internal = forward, kind, internal
         self.trusted = is_own_code(forward)
         self.asks_tracked = "tracked" in inspect.signature(forward).parameters
@@ -139,7 +131,8 @@ class Custom(Op):
         """The call with these inputs. Raises DTypeError for a user's None where one has to be."""
         for name, x in zip(self.inputs[: self.required], xs, strict=False):
             if x is None and not self.internal:
-                raise DTypeError(f"{self.name}: no tensor, array or number: {name}=None. Takes {', '.join(self.positional)}.")
+                known = ", ".join((*self.inputs, *self.attributes))
+                raise DTypeError(f"{self.name}: no tensor, array or number: {name}=None. Takes {known}.")
         op: Op = self
         kinds = {x.dtype if isinstance(x, Tensor) else None for x in xs if x is not None}
         fit = len(kinds) == 1 and kinds <= FULL
@@ -152,31 +145,6 @@ class Custom(Op):
             xs = [None if x is None else next(rest) for x in xs]
             op = Door.form(self, xs, dtype)
         return Door.call(op, xs, attributes)
-
-    def bound(self, args: tuple, options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Split the call into inputs and attributes; refuse what is unknown or missing."""
-        if self.variadic:
-            return args, self.attributes | self.known(options) if options else self.attributes
-        n, given = len(self.inputs), len(args)
-        if given > len(self.positional):
-            raise TypeError(f"{self.name}: too many arguments: {given}. Takes {', '.join(self.positional)}.")
-        if given == len(self.positional) and not options:
-            return args[:n], dict(zip(self.attributes, args[n:], strict=True)) if given > n else self.attributes
-        if not options and self.required <= given <= n:
-            return args + (None,) * (n - given), self.attributes
-        attributes = self.attributes | dict(zip(self.attributes, args[n:], strict=False))
-        xs: list[Any] = list(args[:n])
-        for key, value in options.items():
-            name = ALIASES.get(key, key)
-            if name in attributes:
-                attributes[name] = value
-            elif name not in self.inputs[len(xs) :] and (value is not None or name not in IGNORED):
-                raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {', '.join(self.positional)}.")
-        for name in self.inputs[len(xs) :]:
-            if name not in options and len(xs) < self.required:
-                raise TypeError(f"{self.name}: missing input: '{name}'. Takes {', '.join(self.positional)}.")
-            xs.append(options.get(name))
-        return xs, attributes
 
 
 def is_own_code(function: Any) -> bool:

@@ -14,7 +14,6 @@ from .errors import FlameError
 from .gradients import GradientMap
 from .methods import full_like, tensor
 from .modes import enable_grad, no_grad, strict_mode
-from .op import on_result
 from .ops.network import cross_entropy, gelu, layer_norm, log_softmax, softmax
 from .optimizers import SGD, Adam, AdamW
 from .parameter import Parameter, ParameterDict

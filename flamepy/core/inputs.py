@@ -1,13 +1,8 @@
-"""What comes before a launch: inputs of one dtype on one device, and how their shapes broadcast.
-
-Inputs of one shape take a map; others broadcast without being copied: the common shape is merged into few dimensions, with a stride
-of each input in each of them.
-"""
+"""What comes before a launch: inputs of one dtype on one device, and the shape that theirs broadcast to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +13,6 @@ from .dtypes import FLOATS, INTEGERS, bool_, computed, float32, int64
 from .errors import DeviceError, DTypeError, ShapeError
 from .op import REGISTRY, SCALARS, Op
 from .tensor import Tensor
-
-Shape = tuple[int, ...]
 
 KINDS = {  # what an op takes, and makes of it
     "float": "floats; integers and bools are computed in float32",
@@ -102,25 +95,3 @@ def common_shape(name: str, shapes: Sequence[tuple[int, ...] | None]) -> tuple[i
             advice = "Sizes must be equal or 1, counted from the right"
             raise ShapeError(f"{name}: shapes do not broadcast: {found} and {shape}. {advice}.") from None
     return found or ()
-
-
-@lru_cache(4096)
-def merged_dims(shape: Shape, shapes: tuple[Shape | None, ...]) -> tuple[tuple[int, ...], ...]:
-    """The common shape as dimensions (size, stride in each input), outermost first; neighbouring ones along which every input moves
-    alike are one. A stride of 0 repeats; numbers (None) have 0 everywhere."""
-    rows: list[list[int]] = []  # [size, moves in input 0?, moves in input 1? ...] from the innermost outwards
-    for d in range(1, len(shape) + 1):
-        moves = [int(s is not None and d <= len(s) and s[-d] != 1) for s in shapes]
-        if shape[-d] == 1:
-            continue
-        if rows and rows[-1][1:] == moves:
-            rows[-1][0] *= shape[-d]
-        else:
-            rows.append([shape[-d], *moves])
-    rows = rows or [[1] + [1] * len(shapes)]
-    steps = [1] * len(shapes)
-    found = []
-    for n, *moves in rows:
-        found.append((n, *[step if m else 0 for step, m in zip(steps, moves, strict=True)]))
-        steps = [step * n if m else step for step, m in zip(steps, moves, strict=True)]
-    return tuple(found[::-1])

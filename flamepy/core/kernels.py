@@ -43,11 +43,10 @@ def map(F, outs, ins, consts):
 
 @kernel
 def broadcast(F, outs, ins, consts):
-    """The same for inputs of different shapes. dims: (size, stride of x0, stride of x1, ...) for each dimension of y."""
-    dims, *numbers = consts
-    sizes = [size for size, *_ in dims]
-    spread = [x[places(sizes, [d[1 + i] for d in dims])] if isinstance(x, np.ndarray) else x for i, x in enumerate(ins)]
-    outs[0].reshape(sizes)[...] = F(*spread, *numbers)
+    """The same for inputs of different shapes, which broadcast to that of y; the shape of a number is None."""
+    shape, shapes, *numbers = consts
+    spread = [x if own is None else x.reshape(own) for x, own in zip(ins, shapes, strict=True)]
+    outs[0].reshape(shape)[...] = F(*spread, *numbers)
 
 
 @kernel

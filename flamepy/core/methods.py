@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import backward as _backward  # noqa: F401  (stands behind the door)
-from . import call as _call  # noqa: F401
 from . import plain as _plain  # noqa: F401  (a device that is always there)
 from .changes import heard
 from .device import Device, is_device_name, openers
 from .device import device as device_of
 from .door import Door
-from .dtypes import DTYPES, INTEGERS, as_dtype, int64
+from .dtypes import DTYPES, as_dtype, float32, float64, int64
 from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
 from .gradients import GradientMap
 from .hooks import TensorHook
@@ -119,12 +118,6 @@ class CoreMethods:
             raise ShapeError(f"{what} has another shape than the tensor: {g.shape}, expected {self.shape}. Make it one of the same shape.")
         return g if g.dtype is self.spec.computed else g.to(self.spec.computed)
 
-    def over(self, buffer: Any) -> Tensor:
-        """An unrecorded tensor of this shape on another buffer of the same size."""
-        spec = self.spec
-        like = buffer.dtype is spec.dtype and buffer.device is spec.device
-        return Tensor(buffer, spec.as_tracked(False) if like else Door.spec(spec.shape, buffer.dtype, buffer.device))
-
     # ---- operators --------------------------------------------------------------------------------------------------------
     if not TYPE_CHECKING:
         __array_ufunc__ = None  # an array beside a Tensor leaves the operator to the Tensor
@@ -202,21 +195,11 @@ class CoreMethods:
     def __int__(self) -> int:
         return int(self.item())
 
-    def __index__(self) -> int:
-        if self.dtype.kind != "i":
-            raise DTypeError(f"index: not an integer tensor: {self.dtype}. Cast it with .to(flamepy.int64).")
-        return int(self.item())
-
     def __bool__(self) -> bool:
         if self.size != 1:
             advice = "Use x.numpy().any() or .all(); for `x in tensors` any(x is t for t in tensors)"
             raise ShapeError(f"bool: the truth of a tensor needs one element: shape {self.shape}. {advice}.")
         return bool(self.item())
-
-    def __contains__(self, value: Any) -> bool:
-        """Whether an element equals the value, as in NumPy."""
-        found: Any = self == value
-        return found if isinstance(found, bool) else bool(found.numpy().any())
 
     def __len__(self) -> int:
         if not self.shape:
@@ -244,24 +227,31 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
     data or a dtype that is not supported, or a number that does not fit an integer dtype, ShapeError for lists of uneven length.
     """
-    wanted, device = None if dtype is None else as_dtype(dtype), device_of(device)
-    array = data.numpy() if isinstance(data, Tensor) else Door.array(data, wanted, device)
-    if isinstance(array, Tensor):  # the device took it as it was
-        t = array if wanted is None else array.to(wanted)
-        return t.requires_grad_() if requires_grad else t
-    if wanted is None and array.dtype not in DTYPES:
-        if array.dtype.kind not in "iu":
-            raise DTypeError(f"tensor: not supported: {array.dtype}. Use one of {', '.join(sorted(map(str, DTYPES)))}.")
-        wanted = int64
-    if wanted is not None and wanted != array.dtype:
-        if wanted in INTEGERS:
-            check_fits(array, wanted)
-        with np.errstate(over="ignore", invalid="ignore"):
-            array = array.astype(wanted)
+    t: Tensor = Door.tensor(data, None if dtype is None else as_dtype(dtype), device_of(device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def copied(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
+    """See tensor(); `wanted`: the type, if it is not the data's own."""
+    try:
+        array = np.asarray(data, wanted)
+    except ValueError as problem:
+        raise ShapeError(f"tensor: {problem}. Make every row the same length.") from None
+    if wanted is None and array.dtype == float64 and not hasattr(data, "__array__"):
+        array = array.astype(float32)
+    elif array.dtype.kind in "iu" and array.dtype not in DTYPES:
+        array = array.astype(int64)
+    return uploaded(array, device)
+
+
+def uploaded(array: np.ndarray, device: Device) -> Tensor:
+    """A tensor with the numbers of an array, which the host has read. Raises DTypeError for a type that is not supported."""
     if heard:
         heard(None, (array,), None)
-    t = Tensor(device.upload(array), Door.spec(array.shape, array.dtype, device))
-    return t.requires_grad_() if requires_grad else t
+    return Tensor(device.upload(array), Door.spec(array.shape, as_dtype(array.dtype, f"tensor: not supported: {array.dtype}"), device))
+
+
+Door.tensor = staticmethod(copied)
 
 
 def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
@@ -270,38 +260,3 @@ def full_like(x: Tensor, value: Any, dtype: Any = None) -> Tensor:
         raise DTypeError(f"full_like: not a tensor: {type(x).__name__}. Use full(shape, value), or flamepy.tensor(data) first.")
     heard(None, (value,), None)
     return copy.filled(x.shape, value, x.dtype if dtype is None else as_dtype(dtype), x.device)  # type: ignore[no-any-return]
-
-
-def host_array(data: Any, wanted: np.dtype | None = None, device: Any = None) -> np.ndarray:
-    """Data as a NumPy array; Python floats become float32 unless another dtype is wanted."""
-    if isinstance(data, np.ndarray | np.generic):
-        return np.asarray(data)
-    try:
-        array = np.array(data)
-    except ValueError as problem:
-        raise ShapeError(f"tensor: lists of uneven length: {problem}. Make every row the same length.") from None
-    if array.dtype == np.float64 and wanted is None and not hasattr(data, "__array__") and not holds_arrays(data):
-        with np.errstate(over="ignore"):
-            return array.astype(np.float32)
-    if array.dtype not in DTYPES and array.dtype.kind not in "fiub":
-        raise DTypeError(f"tensor: not numbers: {type(data).__name__} of {array.dtype}. Pass numbers, lists of numbers or an array.")
-    return array
-
-
-Door.array = staticmethod(host_array)
-
-
-def holds_arrays(data: Any) -> bool:
-    """Whether nested lists end in NumPy values, whose type is kept."""
-    while isinstance(data, list | tuple) and data:
-        data = data[0]
-    return isinstance(data, np.ndarray | np.generic)
-
-
-def check_fits(array: np.ndarray, wanted: np.dtype) -> None:
-    """Raise DTypeError for a number that an integer type cannot hold: NumPy's cast would wrap it round, or make something of NaN."""
-    if array.size and array.dtype.kind != "b":
-        kind, ends = int if array.dtype.kind in "iu" else float, np.iinfo(wanted)
-        for number in (kind(array.min()), kind(array.max())):  # NaN is both
-            if not ends.min - 1 < number < ends.max + 1:
-                raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")

@@ -8,18 +8,15 @@ attributes; what a rule names is what the tape saves, nothing else. A call goes 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .changes import heard
 from .device import Buffer, Device
 from .door import Door
 from .dtypes import computed
 from .errors import GradientError
-from .modes import thread
 from .tape import TapeEntry
 from .tensor import Tensor
 
@@ -27,10 +24,7 @@ REGISTRY: dict[str, Op] = {}  # flamepy's own ops
 USERS: dict[str, Op] = {}  # the last op that users defined under each name
 PUBLIC: dict[str, Callable] = {}  # what users call: functions of ops, and functions composed of them
 HOMES: dict[str, str] = {}  # where: "flamepy", "functional" (flamepy.nn.functional) or "both"
-METHODS: dict[str, bool] = {}  # whether it is a Tensor method as well
-SCALARS = (int, float, bool, np.number, np.bool_)
-ALIASES: dict[str, str] = {}  # by other names of attributes: those they have here
-IGNORED: set[str] = set()  # options that say nothing where they are None
+SCALARS = (int, float, bool, np.integer, np.floating, np.bool_)
 
 
 # ---- what forward functions and rules are written with -------------------------------------------------------------------------
@@ -74,6 +68,9 @@ class Op:
 
     function: Callable[..., Any]
     takes_numbers = False  # whether an input may be a number (of the others, one that is no tensor is absent)
+    variadic = False  # whether there may be any number of inputs
+    required = 0  # how many of the inputs have to be given
+    named: Sequence[str] = ()  # those that may be given by name
     names: Sequence[Any] = ()  # what its rules take
     trusted = True  # whether flamepy's own code runs: what it returns is as it should be
 
@@ -99,13 +96,26 @@ class Op:
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(*args, **options)
 
-    def known(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The caller's options by the names of the attributes; an unknown one is refused."""
-        found = {ALIASES.get(key, key): value for key, value in options.items()}
-        for key in found:
-            if key not in self.attributes:
-                raise TypeError(f"{self.name}: unknown option: {key}={found[key]!r}. Known: {', '.join(self.attributes) or 'none'}.")
-        return found
+    def bound(self, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """(inputs, attributes) of a call, None for an input that was left out; refuses what is unknown or missing."""
+        n, known = len(args) if self.variadic else len(self.inputs), ", ".join((*self.inputs, *self.attributes))
+        if len(args) > n + len(self.attributes):
+            raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {known}.")
+        if not self.named and len(args) < n:
+            raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
+        xs, given = args[:n], dict(zip(self.attributes, args[n:], strict=False))
+        options = Door.spoken(self, options) if options else options
+        for key, value in options.items():
+            if key in self.attributes:
+                given[key] = value
+            elif key not in self.named[len(xs) :]:
+                shown = ", ".join((*self.named, *self.attributes)) or "none"
+                raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {shown}.")
+        for name in self.named[len(xs) :]:
+            if name not in options and len(xs) < self.required:
+                raise TypeError(f"{self.name}: missing input: '{name}'. Takes {known}.")
+            xs += (options.get(name),)
+        return xs, self.attributes | given if given else self.attributes
 
     def forward(self, xs: Sequence[Any], attributes: dict[str, Any], tracked: Sequence[bool | None]) -> tuple[Any, dict[str, Any]]:
         """(unrecorded result: a Tensor or a tuple of them, what may be saved beside inputs and y). `tracked`: the inputs a backward
@@ -144,28 +154,9 @@ def is_own(function: Any) -> bool:
 def publish(name: str, function: Callable, home: str) -> None:
     """Make a function part of flamepy (and a Tensor method), of flamepy.nn.functional, of both, or of neither (home "")."""
     if home:
-        PUBLIC[name], HOMES[name], METHODS[name] = function, home, home != "functional"
-        if METHODS[name] and is_own(function):
+        PUBLIC[name], HOMES[name] = function, home
+        if home != "functional" and is_own(function):
             setattr(Tensor, name, function)
-        if hasattr(function, "op"):  # where pickle finds it again
-            function.__module__ = "flamepy.nn.functional" if home == "functional" else "flamepy"
-
-
-# ---- looking at results -----------------------------------------------------------------------------------------------------------
-@contextmanager
-def on_result(callback: Callable[[str, Any], None]) -> Iterator[None]:
-    """Context manager: call `callback(op name, result)` for every op that runs in the block (finding the first NaN)."""
-
-    def watch(op: Any, xs: Sequence[Any], y: Any) -> None:
-        for t in y if type(y) is tuple else (y,):
-            if op is not None:
-                callback(op.title, t)
-
-    heard.append(watch)
-    try:
-        yield
-    finally:
-        heard.remove(watch)
 
 
 def arguments(function: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -182,15 +173,3 @@ def signature_of(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     function.__name__ = function.__qualname__ = op.name
     function.__doc__, function.__module__, function.op = op.__doc__, op.__module__, op
     function.__signature__ = inspect.Signature(parameters)
-
-
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """The block records nothing, in this thread."""
-    modes = thread.modes
-    before = modes.recording, modes.creating_graph
-    modes.recording = modes.creating_graph = False
-    try:
-        yield
-    finally:
-        modes.recording, modes.creating_graph = before

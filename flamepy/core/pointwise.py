@@ -20,10 +20,10 @@ import numpy as np
 
 from .door import Door
 from .dtypes import FLOATS, computed
-from .errors import DTypeError
+from .errors import DTypeError, GradientError
 from .formula import globals_of
-from .inputs import KINDS, coerce, common_shape, merged_dims
-from .op import REGISTRY, Op, arguments, publish, signature_of
+from .inputs import KINDS, coerce, common_shape
+from .op import REGISTRY, SCALARS, Op, arguments, publish, signature_of
 from .tape import TapeEntry
 from .tensor import Tensor
 from .words import VOCABULARY, select
@@ -37,10 +37,6 @@ def pass_g(g):
 def zero(g):
     """The rule of a step function: the derivative is zero wherever it exists."""
     return select(g > 0.0, 0.0, 0.0)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
 
 
 class Pointwise(Op):
@@ -79,16 +75,6 @@ class Pointwise(Op):
 
         return function
 
-    def bound(self, args: Sequence[Any], options: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """(inputs, attributes) of a call; refuses what is no input and no attribute."""
-        n = len(self.inputs)
-        if len(args) < n:
-            raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
-        if len(args) > n + len(self.attributes):
-            raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {', '.join((*self.inputs, *self.attributes))}.")
-        given = dict(zip(self.attributes, args[n:], strict=False))
-        return args[:n], self.attributes | given | (self.known(options) if options else {})
-
     def coerced(self, args: Sequence[Any]) -> tuple[Sequence[Any], np.dtype]:
         """(the inputs as Tensors of one type and numbers, the mask as one of bools; what they are computed in)."""
         place = args[0].device if self.masks and isinstance(args[0], Tensor) else None
@@ -97,7 +83,7 @@ class Pointwise(Op):
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
         for name, value in attributes.items():
-            if type(value) not in (float, int) and not is_number(value):
+            if type(value) not in (float, int) and not isinstance(value, SCALARS):
                 raise DTypeError(f"{self.name}: {name} is no number: {value!r}. Use a float.")
         return [Door.number(value, dtype) for value in attributes.values()]
 
@@ -161,7 +147,7 @@ def apply(name: str, formula: Any, operands: Sequence[Any], numbers: Sequence[An
     if spec.size and {*shapes} <= {shape, None}:
         device.launch("map", formula, (y.buffer,), given, numbers, dtype)
     elif spec.size:
-        device.launch("broadcast", formula, (y.buffer,), given, (merged_dims(shape, shapes), *numbers), dtype)
+        device.launch("broadcast", formula, (y.buffer,), given, (shape, shapes, *numbers), dtype)
     return y
 
 
@@ -224,6 +210,8 @@ def on_tensors(formula: Any, dtype: np.dtype) -> Callable:
         value = scope.get(name)
         word = VOCABULARY.get(getattr(value, "__name__", ""))
         if word is not None and word.scalar is value:
+            if word.on_tensors not in REGISTRY:
+                raise GradientError(f"{formula.__name__}: no second derivative: its word {name}() is no op. Use create_graph=False.")
             chosen = lambda condition, a, b: select_tensors(condition, a, b, dtype)
             scope[name] = chosen if value is select else REGISTRY[word.on_tensors]
         elif isinstance(value, FunctionType):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
+import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from sys import _getframe
 from typing import Any
 
 from .dtypes import FLOATS
@@ -18,24 +18,17 @@ from .errors import GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
 NOTHING: dict[str, Any] = {}
+PACKAGE = __name__.partition(".")[0]
 
 
-def engine_files() -> frozenset[str]:
-    """The files whose frames are no user's: those of the package, but for train/."""
-    found = []
-    for folder, inner, files in os.walk(Path(__file__).parent.parent):
-        inner[:] = [name for name in inner if name not in ("train", "__pycache__")]  # caches hold thousands of files
-        found += [os.path.join(folder, file) for file in files if file.endswith(".py")]
-    return frozenset(found)
-
-
-ENGINE_FILES = engine_files()
+# Matches the files whose frames are no user's: those of the package, but for train/.
+INSIDE = re.compile("{0}{1}(?!train{1})".format(*map(re.escape, (os.path.dirname(sys.modules[PACKAGE].__file__ or ""), os.sep))))
 
 
 def user_frame() -> tuple[Any, int]:
-    """(code, instruction) of the nearest caller outside the engine; cheap, the line number is looked up when it is needed."""
-    frame = _getframe(2)
-    while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
+    """(code, instruction) of the nearest caller outside the package; cheap, the line number is looked up when it is needed."""
+    frame = sys._getframe(2)
+    while INSIDE.match(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 
@@ -47,39 +40,22 @@ def file_line(where: tuple[Any, int]) -> str:
     return f"{code.co_filename}:{line}"
 
 
-class Freed:
-    """The backward that let go of saved values: where it was called."""
-
-    def __init__(self, code: tuple[Any, int]):
-        self.code = code
-
-    def refusal(self, entry: TapeEntry) -> Exception:
-        """What is raised where another backward needs them."""
-        return GradientError(
-            f"backward: the saved values of '{entry.op.title}' ({entry.where}) are already freed: first backward at "
-            f"{file_line(self.code)}. Pass retain_graph=True to the first backward to run a second one."
-        )
-
-
 class TapeEntry:
     """One recorded op.
 
     `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (call.py).
-    `inputs` holds, for each input, the entry that made it, the leaf itself, or None where no gradient flows; `slots`, which output of
-    its entry each was. `values` are the saved ones: buffers, numbers or None.
+    `operands` tells what each input was: the id of a tensor, a number, or None; `inputs`, where a gradient flows on to: the entry that
+    made it, the leaf itself, or None; `slots`, which output of its entry each was. `values` are the saved ones: buffers, numbers or
+    None; `versions`, how often each buffer was written when it was saved.
     """
 
     # Class values are what almost every entry has.
-    output_id: Any = 0  # or a list, if the call has several results
     hooks: dict[int, list[Callable]] | None = None
     retained: dict[int, Any] | None = None
-    freed: Freed | None = None
-    slots: Sequence[int] | None = None  # None: 0 for each
-    attributes: dict[str, Any] = NOTHING
+    freed: Any = None  # where the backward was called that let go of the saved values
     inputs: Any = ()
-    others: Any = ()  # of the inputs in call.others: the id of a tensor, or the number
-    values: Sequence[Any] = ()
-    versions: Any = ()  # how often the guarded values were written when they were saved
+    values: Any = ()
+    versions: Any = ()
 
     def __init__(
         self, call: Any, results: Sequence[Any] = (), xs: Sequence[Any] = (), attributes: dict[str, Any] = NOTHING,
@@ -88,30 +64,22 @@ class TapeEntry:
         """The entry of a call with these results and inputs, and these values saved (buffers, numbers, None)."""
         self.serial = next_serial()
         self.call, self.attributes, self.values = call, attributes, values
-        if results:
-            self.output_id = results[0].id if call.single else [t.id for t in results]
-        self.inputs, self.others, self.versions = [], [], []
+        self.output_ids: Any = []
+        self.operands, self.inputs, self.slots, self.versions = [], [], [], []
+        for t in results:
+            self.output_ids.append(t.id)
         for i, x in enumerate(xs):
+            self.operands.append(getattr(x, "id", x))
             self.inputs.append((x.entry or x) if i in call.tracked else None)
-            if i in call.tracked and x.slot:
-                self.slots = slots_of(xs)
-            if i in call.others:
-                self.others.append(getattr(x, "id", x))
-        for i in call.guarded:
-            self.versions.append(values[i].version)
+            self.slots.append(getattr(x, "slot", 0))
+        for value in values:
+            self.versions.append(getattr(value, "version", None))
         self.code = user_frame()
 
     @property
     def input_ids(self) -> list[int]:
         """The id of each input, 0 for one that is no tensor."""
-        others = {i: x for i, x in zip(self.call.others, self.others, strict=True) if self.call.ins[i] is not None}
-        slots = self.slots or [0] * len(self.inputs)
-        rows = enumerate(zip(self.inputs, slots, strict=True))
-        return [others.get(i, 0) if n is None else n.output_ids[slot] if type(n) is TapeEntry else n.id for i, (n, slot) in rows]
-
-    @property
-    def output_ids(self) -> list[int]:
-        return [self.output_id] if self.call.single else self.output_id
+        return [0 if spec is None else x for spec, x in zip(self.call.ins, self.operands, strict=True)]
 
     @property
     def op(self) -> Any:
@@ -130,53 +98,47 @@ class TapeEntry:
     def check(self) -> None:
         """Raise unless every saved value is as it was when it was saved."""
         if self.freed is not None:
-            raise self.freed.refusal(self)
-        values = self.values
-        if not values:
-            return
-        for n, i in enumerate(self.call.guarded):
-            buffer, version = values[i], self.versions[n]
-            if buffer is not None and version != buffer.version:
-                name = self.call.saved[i][0]
+            raise self.refusal()
+        for (name, _), buffer, version in zip(self.call.saved, self.values, self.versions, strict=False):
+            if buffer is not None and version is not None and version != buffer.version:
                 raise VersionError(
                     f"backward: a saved value was overwritten: '{name}' ({self.describe(name)}) saved by '{self.op.title}' "
                     f"at {self.where}, written by {buffer.last_write}. Run backward before writing, or clone() the value first."
                 )
+
+    def refusal(self) -> Exception:
+        """What is raised where another backward needs the saved values."""
+        return GradientError(
+            f"backward: the saved values of '{self.op.title}' ({self.where}) are already freed: first backward at "
+            f"{file_line(self.freed)}. Pass retain_graph=True to the first backward to run a second one."
+        )
 
     def describe(self, name: str) -> str:
         """Which tensor the saved value `name` is, for error texts."""
         names = self.op.inputs
         if name in names and names.index(name) < len(self.inputs):
             i = names.index(name)
-            label = getattr(self.inputs[i], "name", "") or f"tensor {self.input_ids[i]}"
+            label = getattr(self.inputs[i], "name", "") or f"tensor {self.operands[i]}"
             return f"{label}, shape {self.call.ins[i].shape}"
         return f"output of {self.op.title}"
 
-    def release(self, freed: Freed) -> None:
+    def release(self, freed: Any) -> None:
         """Let go of saved values. What led here stays readable: tape(loss) prints the same after backward."""
         self.values, self.freed = (), freed
 
-    def shown(self, i: int, id: int) -> str:
+    def shown(self, i: int, operand: Any) -> str:
         """Input i as a tape prints it: a number by its value, a leaf by its name, if it has one."""
-        spec, node = self.call.ins[i], self.inputs[i]
+        spec = self.call.ins[i]
         if spec is None:
-            number = dict(zip(self.call.others, self.others, strict=True)).get(i)
-            if number is None:
-                return "None"
-            return str((float if self.call.outs[0].dtype in FLOATS else int)(number))
-        return f"{getattr(node, 'name', '') or f'%{id}'}:{shape_text(spec)}"
+            return str(operand if operand is None else (float if self.call.outs[0].dtype in FLOATS else int)(operand))
+        return f"{getattr(self.inputs[i], 'name', '') or f'%{operand}'}:{shape_text(spec)}"
 
     def __repr__(self) -> str:
-        ins = ", ".join([self.shown(i, id) for i, id in enumerate(self.input_ids)])
+        ins = ", ".join([self.shown(i, x) for i, x in enumerate(self.operands)])
         outs = ", ".join([f"%{id}:{shape_text(spec)}" for id, spec in zip(self.output_ids, self.call.outs, strict=True)])
         extra = "".join(f" {k}={v!r}" for k, v in self.attributes.items() if isinstance(v, int | float | tuple | str | bool))
         saved = f"  saves {', '.join(self.saved)}" if self.saved else ""
         return f"{self.serial:>6}  {outs} = {self.op.title}({ins}){extra}{saved}  {os.path.basename(self.where)}"
-
-
-def slots_of(xs: Sequence[Any]) -> list[int]:
-    """Which output of its entry each is."""
-    return [getattr(x, "slot", 0) for x in xs]
 
 
 def shape_text(spec: Any) -> str:

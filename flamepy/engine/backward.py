@@ -14,6 +14,7 @@ from ..core.door import Door
 from ..core.gradients import GradientMap as Gradients
 from ..core.gradients import add_to_buffer
 from ..core.modes import thread
+from ..core.op import over
 from ..core.tape import TapeEntry, reachable
 from ..dtypes import HALF, float32
 from .entries import Taken, scalings
@@ -31,19 +32,23 @@ last = Last()
 
 
 class Cotangents(plain.Cotangents):
-    """Core's, and for the gradient of a packed parameter its place in a span: rules that can, write there."""
+    """Core's, and for the gradient of a packed parameter its place in a span: rules that can, write there. What a sum made is added into
+    when more arrives, unless it is `tracked`."""
 
     def __init__(self, tracked: bool):
-        self.values, self.leaves, self.owned, self.tracked = {}, {}, set(), tracked  # without a call of super(): for each backward
+        self.values, self.leaves, self.tracked = {}, {}, tracked  # without a call of super(): for each backward
+        self.owned: set[Any] = set()
         self.spans: dict[int, tuple[Any, Any]] = {}  # by span of parameters: it, the span of their gradients
         self.slots: dict[int, Any] = {}  # by leaf id: its part of that span
 
     def join(self, key: Any, before: Any, g: Any) -> None:
-        """What lies in its place is added to there."""
-        if type(key) is int and key < 0 and before.buffer is self.slots.get(-key):
+        """What lies in its place, or was made here, is added to there."""
+        if key in self.owned or (type(key) is int and key < 0 and before.buffer is self.slots.get(-key)):
             add_to_buffer(before.buffer, g.buffer, "backward")
         else:
-            super().join(key, before, g)
+            self.values[key] = before + g
+            if not self.tracked:
+                self.owned.add(key)
 
     def into(self, entry: TapeEntry) -> list[Any] | None:
         """For each input of the entry: (tensor where its gradient belongs, whether to add to what is there), or None. None alone where
@@ -92,7 +97,7 @@ class Cotangents(plain.Cotangents):
         if before is None:
             if leaf.id in self.slots:  # what was written there has not arrived yet
                 return None
-            return leaf.over(self.slot_of(leaf)), False
+            return over(self.slot_of(leaf), leaf.shape), False
         return (before, True) if before.buffer is self.slots.get(leaf.id) else None
 
     def slot_of(self, leaf: Any) -> Any:

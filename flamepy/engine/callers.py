@@ -196,7 +196,7 @@ def several_inputs(op: Any) -> Callable[..., Any]:
 
 def checked(op: Any, one: bool) -> Callable[..., Any]:
     """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
-    calls, general, of, count, most = op.plans.calls, op.general(), op.of, len(op.inputs), len(op.positional)
+    calls, general, of, count, most = op.plans.calls, op.general(), op.of, len(op.inputs), len(op.inputs) + len(op.attributes)
 
     def function(*args: Any, **options: Any) -> Any:
         try:

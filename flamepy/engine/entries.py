@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from ..bus import heard
 from ..core.errors import GradientError
-from ..core.tape import Freed, TapeEntry, file_line
+from ..core.tape import TapeEntry, file_line
+from ..core.tensor import attach
 
 scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scaled losses: where there are none, nobody looks for them
 
 
 _saved: Any = vars(TapeEntry)["saved"]
+_refusal: Any = TapeEntry.refusal
 
 
 class More:
-    """`scaled`: the GradScaler whose scaled loss an entry is; `segment`: who recomputes the saved values, if they were dropped."""
+    """`scaled`: the GradScaler whose scaled loss an entry is; `segment`: who recomputes the saved values, if they were dropped. An entry
+    of a planned call (finish.py) has `others` in the place of `operands`: what the inputs are that no gradient flows to."""
 
     scaled: Any = None
     segment: Any = None
+    slots: ClassVar[Any] = defaultdict(int)  # of an entry whose inputs are all first outputs
+    others: Sequence[Any] = ()
+
+    @cached_property
+    def operands(self: Any) -> list[Any]:
+        others = dict(zip(self.call.others, self.others, strict=True))
+        rows = enumerate(self.inputs)
+        return [others.get(i) if n is None else n.output_ids[self.slots[i]] if type(n) is TapeEntry else n.id for i, n in rows]
 
     @property
     def saved(self: Any) -> dict[str, Any]:
@@ -38,26 +51,26 @@ class More:
         attributes = {k: repr(v) for k, v in self.attributes.items()}
         return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
 
+    def refusal(self: Any) -> Exception:
+        error = getattr(self.freed, "failed", "")
+        if not error:
+            return _refusal(self)  # type: ignore[no-any-return]
+        return GradientError(
+            f"backward: the saved values of '{self.op.title}' ({self.where}) are gone: the backward at {file_line(self.freed)} had let go "
+            f"of them when {error} broke it off. Run the forward pass again; retain_graph=True keeps saved values until the end."
+        )
+
     def __reduce__(self: Any) -> Any:
         raise GradientError(f"pickle: a tape cannot be copied: '{self.op.title}' at {self.where}. Use record(), a plain description.")
 
 
-for _name in ("scaled", "segment", "saved", "record", "__reduce__"):
-    setattr(TapeEntry, _name, vars(More)[_name])
+attach(More, TapeEntry)
 
 
-class Taken(Freed):
-    """`failed`: the error that broke the backward off, if one did."""
+class Taken(tuple[Any, int]):
+    """Where the backward was called that let go of saved values; `failed`: the error that broke it off, if one did."""
 
     failed = ""
-
-    def refusal(self, entry: TapeEntry) -> Exception:
-        if not self.failed:
-            return super().refusal(entry)
-        return GradientError(
-            f"backward: the saved values of '{entry.op.title}' ({entry.where}) are gone: the backward at {file_line(self.code)} had let go "
-            f"of them when {self.failed} broke it off. Run the forward pass again; retain_graph=True keeps saved values until the end."
-        )
 
 
 class Observers(threading.local):

@@ -8,14 +8,14 @@ These lines run for every op of an eager program, so nothing in them was known b
         y.buffer, y.spec, y.id = memory[2], call.outs[0], ids.next_id()
         entry = new(TapeEntry)
         entry.serial = next_serial()
-        entry.call, entry.attributes, entry.output_id = call, attributes, y.id
+        entry.call, entry.attributes, entry.output_ids = call, attributes, (y.id,)
         x0 = xs[0]
         entry.inputs = [x0.entry or x0, None]
         if x0.slot:
             entry.slots = slots(xs)
         entry.others = (xs[1].id,)
         frame = getframe(2)                      # that of the user
-        while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:
+        while inside[frame.f_code.co_filename] and frame.f_back is not None:
             frame = frame.f_back
         entry.code = frame.f_code, frame.f_lasti
         y.entry = entry
@@ -34,13 +34,29 @@ from typing import Any, NamedTuple
 from ..bus import heard
 from ..core import ids
 from ..core.call import mark_broken
-from ..core.tape import ENGINE_FILES, TapeEntry, next_serial, slots_of
+from ..core.tape import INSIDE, TapeEntry, next_serial
 from ..core.tensor import Tensor
 from .remade import let_go
 
 Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
 FEW = 6  # numbers that are written out one by one; more are looped over
 Places = tuple[int, ...] | None  # None: too many, or too high, to be written out
+
+
+class Inside(dict[str, bool]):
+    """By the name of a file: whether its frames are no user's."""
+
+    def __missing__(self, file: str) -> bool:
+        self[file] = found = bool(INSIDE.match(file))
+        return found
+
+
+inside = Inside()
+
+
+def slots_of(xs: Sequence[Any]) -> list[int]:
+    """Which output of its entry each is."""
+    return [getattr(x, "slot", 0) for x in xs]
 
 
 class Form(NamedTuple):
@@ -77,7 +93,7 @@ def written(form: Form) -> Finish:
     known: dict[str, Any] = {
         **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "ids": ids, "next_serial": next_serial},
         **{"heard": heard, "let_go": let_go, "slots_of": slots_of},
-        **{"mark_broken": mark_broken, "getframe": _getframe, "ENGINE_FILES": ENGINE_FILES},
+        **{"mark_broken": mark_broken, "getframe": _getframe, "inside": inside},
     }
     exec(compile(text, __file__, "exec"), known)  # under this name, so that a search for the user's line skips it
     return known["finish"]  # type: ignore[no-any-return]
@@ -94,9 +110,10 @@ def results(form: Form) -> list[str]:
 def recorded(form: Form) -> list[str]:
     """The entry of y."""
     lines = ["entry = new(TapeEntry)", "entry.serial = next_serial()"]
-    lines += ["entry.call, entry.attributes = call, attributes", f"entry.output_id = {'y.id' if form.single else '[t.id for t in y]'}"]
+    lines += ["entry.call, entry.attributes = call, attributes"]
+    lines += [f"entry.output_ids = {'(y.id,)' if form.single else '[t.id for t in y]'}"]
     lines += kept(form) + inputs(form)
-    lines += ["frame = getframe(2)", "while frame.f_code.co_filename in ENGINE_FILES and frame.f_back is not None:"]
+    lines += ["frame = getframe(2)", "while inside[frame.f_code.co_filename] and frame.f_back is not None:"]
     lines += ["    frame = frame.f_back", "entry.code = frame.f_code, frame.f_lasti"]
     lines += ["y.entry = entry"] if form.single else ["for slot, t in enumerate(y):", "    t.entry, t.slot = entry, slot"]
     return lines
@@ -109,10 +126,14 @@ def kept(form: Form) -> list[str]:
     values = "[memory[i] for i in call.keeps]" if form.keeps is None else f"[{', '.join([f'memory[{i}]' for i in form.keeps])}]"
     lines = [f"entry.values = values = {values}", "if call.lets_go:", "    let_go(call.lets_go, xs, values)"]
     version = "b{0}.writes if b{0}.root is None else b{0}.version"
-    if form.guarded is None:
-        return [*lines, f"entry.versions = [{version.format('')} for b in [values[i] for i in call.guarded]]"]
-    lines += [f"b{i} = values[{i}]" for i in form.guarded]
-    return [*lines, f"entry.versions = [{', '.join([version.format(i) for i in form.guarded])}]"] if form.guarded else lines
+    if form.guarded is None or form.keeps is None:
+        lines += ["versions = entry.versions = [None] * len(values)", "for i in call.guarded:", "    b = values[i]"]
+        return [*lines, f"    versions[i] = {version.format('')}"]
+    versions = ["None"] * len(form.keeps)
+    for i in form.guarded:
+        lines.append(f"b{i} = values[{i}]")
+        versions[i] = version.format(i)
+    return [*lines, f"entry.versions = [{', '.join(versions)}]"] if form.guarded else lines
 
 
 def inputs(form: Form) -> list[str]:

@@ -10,9 +10,12 @@ half.py reads which floats an op takes, remade.py what it makes again, rules.py 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.custom import WORDS
+from ..core.op import REGISTRY
+from ..core.tape import TapeEntry
 from ..dtypes import FLOATS
 
 
@@ -88,7 +91,25 @@ def saves(op: Any, names: tuple[str, ...], tracked: Sequence[bool | None], attri
     return tuple([n for n in named if n not in forms.only_for or forms.only_for[n] in wanted])
 
 
+def as_result(entry: Any, t: Any) -> Any:
+    """A tensor with the numbers of an entry's first result, tracked as that is: where the result itself was not saved."""
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), entry, 0
+    return t
+
+
+def as_input(entry: Any, t: Any) -> Any:
+    """A tensor with numbers that do as those of an entry's first input, tracked as that is: where the input itself was not saved."""
+    node, slot = entry.inputs[0], entry.slots[0]
+    if type(node) is not TapeEntry:  # a leaf has its own numbers
+        node = REGISTRY["clone"](node).entry
+    t.spec, t.entry, t.slot = t.spec.as_tracked(True), node, slot
+    return t
+
+
 # `into`: for each input None, or (tensor where its gradient belongs, whether to add to what is there); a rule that writes there returns
-# that tensor. `narrow_dx`: whether dx of the first input may be bfloat16.
+# that tensor. `narrow_dx`: whether dx of the first input may be bfloat16. `as_x`, `as_y`: what makes a tensor one with the tape of the
+# first input, or result.
 WORDS["into"] = lambda entry, gs, values: values.get("into") or (None,) * len(entry.inputs)
 WORDS["narrow_dx"] = lambda entry, gs, values: values.get("narrow_dx", False)
+WORDS["as_x"] = lambda entry, gs, values: partial(as_input, entry)
+WORDS["as_y"] = lambda entry, gs, values: partial(as_result, entry)

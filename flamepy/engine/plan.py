@@ -8,7 +8,8 @@ look into a dictionary. Plans that are not used are dropped.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import copysign
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..core.call import Call, saved_values
 from ..core.call import call as as_it_is
 from ..core.inputs import check_one_device
 from ..core.modes import thread
-from ..core.op import Op, unrecorded
+from ..core.op import Op
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from .finish import finisher
@@ -69,7 +70,8 @@ class Planned(Call):
     """What all calls of one kind have in common, and how to do one.
 
     `run` takes the inputs' buffers and numbers and appends the buffers it made; `places` says which of inputs, made buffers and
-    `constants`, in this order, are the results, and `keeps` which are saved.
+    `constants`, in this order, are the results, and `keeps` which are saved. `tensors`: the inputs that are some; `others`: those that no
+    gradient flows to; `guarded`: which saved values somebody else may overwrite: inputs and the result.
     """
 
     outs: tuple[Spec, ...]
@@ -80,6 +82,9 @@ class Planned(Call):
     does: int  # how many launches and new buffers
     places: list[int]
     keeps: list[int]
+    tensors: tuple[int, ...]
+    others: tuple[int, ...]
+    guarded: tuple[int, ...]
     constants: list[Any]
     attributes: dict[str, Any]
     backwards: Any  # the plans of its rule by what arrives: rules.py
@@ -91,7 +96,17 @@ class Planned(Call):
         self.records, self.inputs = names is not None, len(ins)
         self.breaks = names is None and any([spec is not None and spec.tracked for spec in ins])
         self.run, self.places, self.keeps, self.constants, self.used = None, [], [], [], True
-        self.lets_go = may_go(op, self.names, self.ins) if self.records else ()
+        self.lets_go = may_go(op, self.names, self.ins) if self.records and not op.takes_numbers else ()
+        self.tensors = self.others = self.guarded = ()
+        present = {"y"}
+        for i, spec in enumerate(ins):
+            if spec is not None:
+                self.tensors += (i,)
+                present.update(op.inputs[i : i + 1])
+            if i not in self.tracked and (spec is not None or op.takes_numbers):
+                self.others += (i,)
+        for i, name in enumerate(self.names):
+            self.guarded += (i,) if name in present else ()
         self.writes_into, self.asks_narrow = "into" in op.names, "narrow_dx" in op.names
 
     def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Planned:
@@ -130,7 +145,10 @@ def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequen
 
 
 def specs_of(xs: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([x.spec if isinstance(x, Tensor) else None for x in xs])
+    specs: tuple[Any, ...] = ()
+    for x in xs:
+        specs += (x.spec if isinstance(x, Tensor) else None,)
+    return specs
 
 
 def key_of(op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -244,6 +262,18 @@ def stand_in(x: Any) -> Any:
         part.stands_for = x
         return part
     return type(x)(x) if isinstance(x, np.generic) else x
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """The block records nothing, in this thread."""
+    modes = thread.modes
+    before = modes.recording, modes.creating_graph
+    modes.recording = modes.creating_graph = False
+    try:
+        yield
+    finally:
+        modes.recording, modes.creating_graph = before
 
 
 def plan_call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any], store: Any) -> Any:

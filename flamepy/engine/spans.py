@@ -16,6 +16,7 @@ from ..backend.base import Buffer
 from ..backend.formula.clip import USE
 from ..bus import changed, seen
 from ..core.creation import zeros
+from ..core.op import over
 from ..core.ops.pointwise import where
 from ..core.parameter import Parameter
 from ..core.tensor import Tensor
@@ -41,7 +42,7 @@ class Piece:
 
     def part(self, buffer: Buffer, i: int) -> Tensor:
         """What `buffer` holds for parameter i, of its shape."""
-        return self.params[i].over(buffer.part(*self.segments[i]))
+        return over(buffer.part(*self.segments[i]), self.params[i].shape)
 
 
 def spans_of(params: Sequence[Parameter]) -> list[tuple[Buffer, list[Parameter]]]:

@@ -73,3 +73,6 @@ def of_bools(sign: str, function: Any) -> Any:
 filled, copy_into, move = copy.filled, copy.copy_into, copy.move
 getitem = picking.getitem
 globals().update(_op.PUBLIC)
+for _name, _function in _op.PUBLIC.items():
+    if hasattr(_function, "op"):  # where pickle finds it again
+        _function.__module__ = "flamepy.nn.functional" if _op.HOMES[_name] == "functional" else "flamepy"

@@ -25,9 +25,8 @@ import numpy as np
 
 from ..core.custom import Custom
 from ..core.errors import ShapeError
-from ..core.op import arguments, launch, like, share
+from ..core.op import SCALARS, arguments, launch, like, share
 from ..core.ops.axes import one_axis
-from ..core.pointwise import is_number
 from ..definitions import compilable, try_body
 from ..dtypes import FULL
 from ..engine.forms import form
@@ -62,7 +61,7 @@ def rowwise(name: str, body: Any, dx_body: Any = None, *, axis: int = -1, reduce
     `attributes` are numbers with their usual values. For what is checked see definitions.py; raises ValueError and TypeError.
     """
     for key, value in attributes.items():
-        if key in FIXED or not is_number(value):
+        if key in FIXED or not isinstance(value, SCALARS):
             raise TypeError(f"{name}: not an attribute: {key}={value!r}. Give numbers, under names other than {', '.join(FIXED)}.")
     ahead = body_of(name, body, "y", ("x",), attributes)
     statistics = ahead.outs[1:]
@@ -141,7 +140,7 @@ def typed_numbers(name: str, usual: dict[str, Any], given: dict[str, Any], dtype
     found: dict[str, Any] = {}
     for n, old in usual.items():
         value, whole = given[n], isinstance(old, int)
-        if not is_number(value) or (whole and isinstance(value, float | np.floating)):
+        if not isinstance(value, SCALARS) or (whole and isinstance(value, float | np.floating)):
             raise TypeError(f"{name}: not a {type(old).__name__}: {n}={value!r}. Pass one.")
         found[n] = type(old)(value) if whole else number(value, dtype)
     return found

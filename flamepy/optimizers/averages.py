@@ -19,7 +19,6 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..bus import before, changed, outside
-from ..core.inputs import merged_dims
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
 from ..engine.spans import Piece, spans_of
@@ -50,8 +49,8 @@ class Region(Piece):
         number = device.empty(1, dtype)
         device.stream.before(share, number)
         number = device.withheld(number)
-        dims = merged_dims((x.size,), ((x.size,), (x.size,), (1,)))
-        device.launch("broadcast", toward_y, (self.average,), (self.average, x, number), (dims,), dtype)
+        shape = (x.size,)
+        device.launch("broadcast", toward_y, (self.average,), (self.average, x, number), (shape, (shape, shape, (1,))), dtype)
         self.average.wrote("an update of the average")
 
     def write(self, numbers: Buffer, by: str) -> None:

@@ -24,6 +24,7 @@ from ..autograd import enable_grad
 from ..bus import before
 from ..core.errors import DTypeError, FlameError, GradientError, ShapeError
 from ..core.modes import thread
+from ..core.op import over
 from ..core.tape import TapeEntry, reachable
 from ..dtypes import FLOATS, float32, float64
 from ..engine.backward import Cotangents
@@ -52,7 +53,7 @@ def between(y: Any, x: Any) -> list[TapeEntry]:
     leads: set[int] = set()
     for serial in sorted(found):
         entry = found[serial]
-        slots = entry.slots or [0] * len(entry.inputs)
+        slots = [entry.slots[i] for i in range(len(entry.inputs))]
         inputs = [(node, slot) for node, slot in zip(entry.inputs, slots, strict=True) if node is not None]
         if any([arrives(node, slot, x) or getattr(node, "serial", 0) in leads for node, slot in inputs]):
             leads.add(serial)
@@ -170,7 +171,7 @@ def evaluate(fn: Callable[..., Any], x: Tensor, options: Mapping[str, Any], trac
         y = scalar(fn(x, **options), x)
         return Evaluation(y, y, x, None, error)
     whole = recording and (at is x or leaves_behind(y))
-    return Evaluation(y if whole or not y.requires_grad else y.over(y.buffer), y, at, trail)
+    return Evaluation(y if whole or not y.requires_grad else over(y.buffer, y.shape), y, at, trail)
 
 
 def reason_of(error: Exception) -> str:

@@ -7,19 +7,36 @@ what happened in the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..autograd import TapeEntry, tape
-from ..core.op import on_result
+from ..core.changes import heard
 
 Parameters = list[tuple[str, Any]]  # (name, parameter)
 
 
 def finite(t: Any) -> bool:
     return t.dtype.kind != "f" or bool(np.isfinite(t.numpy()).all())
+
+
+@contextmanager
+def on_result(callback: Callable[[str, Any], None]) -> Iterator[None]:
+    """Context manager: call `callback(op name, result)` for every op that runs in the block."""
+
+    def watch(op: Any, xs: Sequence[Any], y: Any) -> None:
+        for t in y if type(y) is tuple else (y,):
+            if op is not None:
+                callback(op.title, t)
+
+    heard.append(watch)
+    try:
+        yield
+    finally:
+        heard.remove(watch)
 
 
 def explain(run: Callable[[], Any], parameters: Parameters) -> str:

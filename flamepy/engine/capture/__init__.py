@@ -25,6 +25,7 @@ from ...backend.recorder import divert
 from ...backend.run import Spot, Step
 from ...bus import here, settings
 from ...core import ids
+from ...core.op import over
 from ...dtypes import check_function, is_count
 from ...errors import CaptureError, warn
 from ..kept import NUMBERS
@@ -303,7 +304,7 @@ def attributes_set(recorder: StepRecorder, outputs: list[Any]) -> list[tuple[int
     for n, owner, attribute in recorder.sets.values():
         value = getattr(owner, attribute)
         if value is not None and type(place := recorder.place(value.buffer)) is Spot:
-            setattr(owner, attribute, value.over(copy_of(value.buffer)))
+            setattr(owner, attribute, over(copy_of(value.buffer), value.shape))
             value = len(outputs), strip(value.detach()).like
             outputs.append(place)
         found.append((n, owner, attribute, value))

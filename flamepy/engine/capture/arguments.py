@@ -14,7 +14,8 @@ from typing import Any
 
 from ...backend.base import Buffer, Device, device
 from ...core.modes import thread
-from ...core.tape import Freed, TapeEntry
+from ...core.op import over
+from ...core.tape import TapeEntry
 from ...dtypes import is_array
 from ...errors import CaptureError
 from ...tensors import Tensor, tensor
@@ -26,21 +27,19 @@ TAPE = "with a tape"
 REPLAYED = SimpleNamespace(title="capture", inputs=())
 
 
-class Replayed(Freed):
-    """Says why there is no way back through what a replay made."""
-
-    def refusal(self, entry: TapeEntry) -> Exception:
-        return CaptureError(
-            "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or detach() "
-            "the result."
-        )
+def no_way_back() -> CaptureError:
+    return CaptureError(
+        "capture: backward() through the result of a captured step: a replay has no tape. Run backward() inside the step, or detach() "
+        "the result."
+    )
 
 
 def cut_entry(spec: Any) -> TapeEntry:
     """An entry for results of a replay, which are like tracked tensors of this spec but have no tape: backward() raises."""
-    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=(), others=(), guarded=())
+    call = SimpleNamespace(op=REPLAYED, single=True, ins=(), outs=(spec,), saved=(), tracked=())
     entry = TapeEntry(call)
-    entry.freed = Replayed(entry.code)
+    entry.output_ids, entry.freed = (0,), entry.code
+    entry.refusal = no_way_back  # type: ignore[method-assign]
     return entry
 
 
@@ -116,7 +115,7 @@ class Arguments:
                     by = t.entry.op.title
                     raise CaptureError(f"capture: argument {label} has a tape of its own: made by '{by}'. Pass detach() of it.")
                 buffer = memory.get(id(t.buffer)) or memory.setdefault(id(t.buffer), memory_for(t.buffer))
-                leaves[id(t)] = t.over(buffer)
+                leaves[id(t)] = over(buffer, t.shape)
                 leaves[id(t)].spec = t.spec
         args, options = self.given(lambda x: leaves.get(id(x), x))
         return args, options, [memory[id(t.buffer)] for t in self.tensors]
@@ -206,7 +205,7 @@ class Slot:
 
 def slot_for(x: Any) -> Slot:
     """A place for tensors like this one, without its memory."""
-    like = x.over(Buffer(None, x.size, x.dtype, x.device))
+    like = over(Buffer(None, x.size, x.dtype, x.device), x.shape)
     like.spec = x.spec
     return Slot(like, None, cut_entry(x.spec) if x.requires_grad else None)
 

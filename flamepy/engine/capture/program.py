@@ -17,6 +17,7 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.run import Action, Spot, Step, resolve
 from ...bus import settings
+from ...core.op import over
 from ...errors import CaptureError
 from .arena import life_of, places
 from .arguments import copy_of
@@ -134,7 +135,7 @@ class Program:
         """Set the attributes that the step sets within so many steps."""
         for n, owner, attribute, value in self.sets:
             if n <= reached:
-                setattr(owner, attribute, value[1].over(copy_of(self.results[value[0]])) if isinstance(value, tuple) else value)
+                setattr(owner, attribute, over(copy_of(self.results[value[0]]), value[1].shape) if isinstance(value, tuple) else value)
 
     def __repr__(self) -> str:
         megabytes = f"{self.bytes / 1e6:,.1f} MB, {self.separate / 1e6:,.1f} without sharing"

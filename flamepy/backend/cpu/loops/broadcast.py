@@ -14,6 +14,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from ...formula.dims import merged_dims
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from .maps import F
@@ -106,8 +107,8 @@ LOOPS = (broadcast1, broadcast2, broadcast3, broadcast4)
 
 
 @launcher
-def broadcast(go, outs, ins, dims, *numbers):
-    found, k, inner, once = plan(dims)
+def broadcast(go, outs, ins, shape, shapes, *numbers):
+    found, k, inner, once = plan(merged_dims(shape, shapes))
     go(LOOPS[len(ins) - 1], outs, ins, (found, k, inner, BLOCK, *once, *numbers))
 
 

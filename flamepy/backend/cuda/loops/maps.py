@@ -16,6 +16,7 @@ import numpy as np
 from ....core.words import select
 from ....dtypes import FLOATS, INTEGERS, computed, float16, float64
 from ...base import Buffer
+from ...formula.dims import merged_dims
 from ..runtime.compat import libdevice
 from ..runtime.family import THREADS, F, blocks, kernel, launcher
 from .runs import aligned_run, aligned_spread, apply_run, at, lanes, load_run, place, run_length, spread_at, spread_run, store_run, table
@@ -151,10 +152,10 @@ def fill_launcher(go, outs, ins, value):
 
 
 @launcher
-def broadcast(go, outs, ins, dims, *numbers):
+def broadcast(go, outs, ins, shape, shapes, *numbers):
     (y,), buffers = outs, [isinstance(x, Buffer) for x in ins]
     wide = is_wide(y, *ins)
-    spread, whole, marks = plan(dims, tuple(buffers), run_of(y, *ins), wide)
+    spread, whole, marks = plan(merged_dims(shape, shapes), tuple(buffers), run_of(y, *ins), wide)
     given = [a for x, mark, is_buffer in zip(ins, marks, buffers, strict=True) for a in ((x, mark) if is_buffer else (x,))]
     each = THREADS * (RUNS * run_of(y, *ins) if whole else EACH)
     go(spread_runs if whole else spread_each, outs, (), (spread, *given, *numbers), grid=blocks(y.size, each))
