@@ -90,12 +90,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs PyTorch where there is none; what an emulated GPU takes too long for; and a second way of the CPU's there."""
+    """Leave out what needs PyTorch where there is none; what an emulated GPU takes too long for; a second way of the CPU's there; and what
+    the engine adds where it is left out."""
     mark(items)
     for item in items:
         if item.path.stem in QUICK:
             item.add_marker("quick")
     out = set(left_out(items, config.option.markexpr))
+    if os.environ.get("FLAMEPY_ENGINE") == "core":
+        out |= {i for i in items if i.get_closest_marker("engine")}
     if not has_gpu():
         cuda = [i for i in items if getattr(i, "callspec", None) and i.callspec.params.get("device") == "cuda"]
         out |= {i for i in cuda if getattr(i, "originalname", "") in LEFT_OUT or i.callspec.params.get("way", "widened") != "widened"}

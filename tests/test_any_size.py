@@ -84,6 +84,7 @@ def test_a_new_shape_in_a_step_that_is_captured() -> None:
             np.testing.assert_allclose(step(fp.tensor(a)).numpy(), np.tanh(a) * 2 - a, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.engine
 def test_what_came_once_is_forgotten_with_the_specs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new spec may lie where one that was forgotten lay, and so have its hash."""
     fp.tanh(fp.ones(30_777))

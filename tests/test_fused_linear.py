@@ -174,6 +174,7 @@ def test_transposed_and_sliced_inputs() -> None:
     check(leaf(x.T), leaf(w[::2, 1:7]), leaf(draw(10)[::2]), leaf(draw(5, 7).T), "gelu_tanh", F64)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("twice", [False, True])
 @pytest.mark.parametrize("activation", ["", "relu"])
 def test_gradients_of_packed_parameters_are_written_where_they_belong(twice: bool, activation: str, launched: list[str]) -> None:

@@ -122,6 +122,7 @@ def test_norm_kernels_have_the_same_bits_for_any_workers(size: tuple[int, int], 
     close(db, want_b, 1e-3 if dtype == F32 else 1e-10)
 
 
+@pytest.mark.engine
 def test_gradients_of_packed_weights_go_straight_to_their_place(launched: list[str]) -> None:
     x, w, b = fp.tensor(draw(20, 6)), draw(6), draw(6, seed=1)
     loose = [leaf(w), leaf(b)]

@@ -58,6 +58,7 @@ def calls(action: Callable[[], Any], times: int = 20) -> float:
 
 
 # The bounds are what was counted when this was written, the call of `forward` included. A call costs 40 to 150 ns.
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("forward", "most"),
     [
@@ -98,16 +99,19 @@ def test_a_tracked_op_makes_few_calls(forward: Callable[..., Any], most: int) ->
     assert calls(lambda: forward(a, b)) <= most
 
 
+@pytest.mark.engine
 def test_an_untracked_op_makes_fewer() -> None:
     a = fp.ones(16)
     assert calls(lambda: a + a) <= 8
 
 
+@pytest.mark.engine
 def test_a_broadcasting_op_finds_its_plan_with_one_look() -> None:
     a, row = leaf(4, 4), leaf(4)
     assert calls(lambda: a + row) <= 9
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("step", "most"),
     [(lambda x, b: x.tanh(), 23), (lambda x, b: x * b, 23), (lambda x, b: x + b, 16), (lambda x, b: x * 2.0, 26)],
@@ -132,6 +136,7 @@ def test_cat_takes_whatever_gives_tensors_the_first_time_and_later(given: Callab
         assert fp.cat(given(xs)).tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.engine
 def test_a_backward_that_comes_again_runs_as_it_was_recorded() -> None:
     """Also through a forward call that came once, which has no plan."""
     x, w, g = leaf(5, 7), leaf(7), leaf(5, 7).detach()
@@ -298,6 +303,7 @@ def test_blocks_are_apart() -> None:
             assert start % 64 == 0 and start + data.nbytes + APART <= raw.ctypes.data + raw.nbytes
 
 
+@pytest.mark.engine
 def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a key that comes once cost a plan. Plans in use stay."""
     monkeypatch.setattr(kept, "MOST_NUMBERS", 8)
@@ -332,6 +338,7 @@ def test_a_new_shape_at_every_call_makes_no_plan() -> None:
     assert sum(len(calls) for plans in every() for calls in plans.calls) <= made + 10
 
 
+@pytest.mark.engine
 def test_a_plan_is_whole_when_other_threads_may_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
     keep, found = plan.keep, []
     monkeypatch.setattr(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,24 @@ def test_two_commands_start_from_nothing():
     for mark in ("train", "test"):
         command = README.read_text().split(f"<!-- {mark} command -->")[1].split("```")[1]
         assert command.startswith("bash\npython3 -m venv .venv && .venv/bin/python -m pip install")
+
+
+def as_shown(said: str) -> str:
+    """What pdb says, without the lines' numbers and the folders above the package."""
+    said = re.sub(r"[^\s(]*?(flamepy/[\w/]+\.py|lesson\.py)(?:\(\d+\)|:\d+)", r"\1 ", said)
+    said = re.sub(r"^  \S+ <listcomp>\(\)\n->.*\n", "", said, flags=re.MULTILINE)  # no frame since Python 3.12
+    return re.sub(r" +$", "", said, flags=re.MULTILINE)
+
+
+def test_the_session_with_a_debugger_is_true(tmp_path):
+    """In core alone: nothing else of flamepy is there."""
+    page = ROOT / "docs" / "architecture.md"
+    (code, (_, shown)) = next(pair for pair in zip(blocks(page), blocks(page)[1:], strict=False) if pair[1][0] == "pdb")
+    shutil.copytree(ROOT / "flamepy" / "core", tmp_path / "flamepy" / "core", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "flamepy" / "__init__.py").touch()
+    (tmp_path / "lesson.py").write_text(code[1])
+    typed = re.findall(r"^\(Pdb\) (.*)$", shown, re.MULTILINE)
+    given = "".join(f"{command}\n" for command in typed)
+    done = subprocess.run([sys.executable, "lesson.py"], input=given, capture_output=True, text=True, check=True, cwd=tmp_path)
+    start, *answers = as_shown(done.stdout).split("(Pdb) ")
+    assert start + "".join(f"(Pdb) {c}\n{a}" for c, a in zip(typed, answers, strict=True)) == shown

@@ -199,6 +199,7 @@ def test_buffers_share_the_arena():
     assert captured.program.bytes < 2.2 * 40_000
 
 
+@pytest.mark.engine
 @CPU_ONLY
 def test_gradients_lie_where_activations_were():
     """A packed model's gradients are one buffer; its parts for the first layers are written last, when the activations of the last

@@ -1,7 +1,7 @@
 """Attaching the engine: all that it puts into the door. FLAMEPY_ENGINE=core leaves the planner out: ops then run as core has them.
 
 16-bit forms stay, without which there are no 16-bit ops, and so does the engine's backward, which checkpointing, packing and loss scaling
-are made with, and what capture hears of numbers.
+are made with, and what capture hears of numbers and knows tensors by.
 """
 
 import os
@@ -15,12 +15,11 @@ from .half import on_halves
 from .kept import number, spec_of
 
 Door.form, Door.saves, Door.backward = staticmethod(on_halves), staticmethod(saves), staticmethod(backward)
-Door.number = staticmethod(number)
+Door.number, Door.spec = staticmethod(number), staticmethod(spec_of)
 if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, and so are backward rules
     from . import callers, plan, rules
 
     Door.caller, Door.composed = staticmethod(callers.caller), staticmethod(callers.composed)
-    Door.spec = staticmethod(spec_of)
     Door.call, Door.rule = staticmethod(plan.call), staticmethod(rules.vjp)
     unplanned: Any = Call
     unplanned.run, unplanned.backwards, unplanned.any_size, unplanned.lets_go = None, None, False, ()
