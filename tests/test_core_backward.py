@@ -14,7 +14,8 @@ import flamepy.nn.functional as F
 from flamepy.core import backward as core
 from flamepy.core import call
 from flamepy.core.door import Door
-from flamepy.core.gradients import GradientMap, add_to_buffer
+from flamepy.core.gradients import GradientMap
+from flamepy.engine.named_map import add_to_buffer
 
 
 def backward(*args, **options):

@@ -19,9 +19,9 @@ from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream,
 from flamepy.backend.cpu.runtime import compiler
 from flamepy.backend.cpu.runtime.memory import APART
 from flamepy.backend.formula.bind import bind, digest, on_compile, typed
-from flamepy.core.gradients import add_y
 from flamepy.core.op import REGISTRY
 from flamepy.core.pointwise import Pointwise
+from flamepy.engine.named_map import add_y
 from flamepy.gradients import edits as gradient_transforms
 from flamepy.ops import rows
 

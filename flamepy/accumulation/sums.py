@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..backend.base import Buffer
-from ..core.gradients import add_to_buffer, label_of, scale_y
+from ..core.gradients import label_of, scale_y
 from ..core.op import over
 from ..engine import kept
+from ..engine.named_map import add_to_buffer
 from ..gradient import GradientMap
 from ..tensors import Tensor
 

@@ -16,8 +16,6 @@ from .spec import Spec
 from .tape import TapeEntry, user_frame
 from .tensor import Tensor
 
-NOTHING: dict[str, Any] = {}
-
 
 class Call:
     """What is known of a recorded call beside its numbers. `ins`: specs, None for a number or an absent input; `outs`: specs of the
@@ -108,15 +106,14 @@ def mark_broken(op: Op, xs: Sequence[Any], y: Any) -> None:
 
 
 # ---- backward --------------------------------------------------------------------------------------------------------------------
-def rule(entry: TapeEntry, gs: Sequence[Any], cotangents: Any, more: dict[str, Any] = NOTHING) -> Sequence[Any]:
-    """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape. `more`: what a
-    rule is told beside what was saved."""
+def rule(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
+    """Cotangents of an entry's inputs from those of its outputs (None where nothing arrived), each of its input's shape."""
     op = entry.op
     if thread.modes.creating_graph:
         pairs = zip(entry.call.saved, entry.values, strict=True)
         values = {name: v if spec is None else widened(saved_tensor(entry, name, v, spec)) for (name, spec), v in pairs}
         return sum_to_shapes(op, entry, op.graph_rules(entry, gs, values | entry.attributes))
-    return sum_to_shapes(op, entry, op.rules(entry, gs, {**more, **saved_by_name(entry), **entry.attributes}))
+    return sum_to_shapes(op, entry, op.rules(entry, gs, {**saved_by_name(entry), **entry.attributes}))
 
 
 def saved_by_name(entry: TapeEntry) -> dict[str, Any]:

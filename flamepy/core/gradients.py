@@ -17,19 +17,9 @@ def scale_y(x, s):
     return x * s
 
 
-def add_y(x, y):
-    return x + y
-
-
 def scale_buffer(buffer: Any, factor: float, by: str) -> None:
     """Multiply a buffer in place."""
     buffer.device.launch("map", scale_y, (buffer,), (buffer,), (Door.number(factor, buffer.dtype),), buffer.dtype)
-    buffer.wrote(by)
-
-
-def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
-    """Add `other` to a buffer of the same size and dtype in place."""
-    buffer.device.launch("map", add_y, (buffer,), (buffer, other), (), buffer.dtype)
     buffer.wrote(by)
 
 

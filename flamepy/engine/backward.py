@@ -12,13 +12,13 @@ from ..core import backward as plain
 from ..core.backward import hooked, seed_of, walk
 from ..core.door import Door
 from ..core.gradients import GradientMap as Gradients
-from ..core.gradients import add_to_buffer
 from ..core.modes import thread
 from ..core.op import over
 from ..core.tape import TapeEntry, reachable
 from ..dtypes import HALF, float32
 from .entries import Taken, scalings
 from .gradient_map import GradientMap
+from .named_map import add_to_buffer
 from .release import Release
 
 

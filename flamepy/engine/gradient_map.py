@@ -10,11 +10,10 @@ from typing import Any
 
 from .. import ids
 from ..core.errors import GradientError
-from ..core.gradients import add_to_buffer
 from ..core.tensor import Tensor
 from ..dtypes import HALF, float32
 from .marks import both_marks, scale_by_factor
-from .named_map import NamedMap
+from .named_map import NamedMap, add_to_buffer
 
 
 class GradientMap(NamedMap):

@@ -10,9 +10,19 @@ from typing import Any
 
 from ..core import gradients
 from ..core.errors import DeviceError, DTypeError, ShapeError, StateError
-from ..core.gradients import add_to_buffer, label_of, scale_buffer
+from ..core.gradients import label_of, scale_buffer
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_number, float32, float64
+
+
+def add_y(x, y):
+    return x + y
+
+
+def add_to_buffer(buffer: Any, other: Any, by: str) -> None:
+    """Add `other` to a buffer of the same size and dtype in place."""
+    buffer.device.launch("map", add_y, (buffer,), (buffer, other), (), buffer.dtype)
+    buffer.wrote(by)
 
 
 class NamedMap(gradients.GradientMap):

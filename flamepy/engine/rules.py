@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backend.recorder import divert
 from ..core import ids
-from ..core.call import rule, sum_to_shapes
+from ..core.call import rule, saved_by_name, sum_to_shapes
 from ..core.modes import thread
 from ..core.tape import TapeEntry
 from ..core.tensor import Tensor
@@ -43,8 +43,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     into = cotangents.into(entry) if call.writes_into else None
     narrow = call.asks_narrow and cotangents.narrow(entry)
     if call.run is None and not came_before(call):
-        found = rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
-        return found if into is None else arriving(found, into)
+        return as_it_is(entry, gs, into, narrow)
     if len(gs) == 1:
         (g,) = gs
         key: Any = (g.spec.kind if call.any_size else g.spec, g.unit)
@@ -64,8 +63,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
             if len(call.backwards) > 16:
                 call.backwards.clear()
             call.backwards[key] = "seen once"
-        found = rule(entry, gs, cotangents, {"into": into, "narrow_dx": narrow})
-        return found if into is None else arriving(found, into)
+        return as_it_is(entry, gs, into, narrow)
     if into is not None:
         given += [None if p is None else p[0].buffer for p in into]
     if op.numbers:
@@ -73,6 +71,13 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     if plan.does:
         plan.run(given)
     return cotangents_of(plan, g, given)
+
+
+def as_it_is(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Sequence[Any]:
+    """core's rule(), told where gradients belong and what may be narrow as well."""
+    op, told = entry.call.op, {"into": into, "narrow_dx": narrow}
+    found = sum_to_shapes(op, entry, op.rules(entry, gs, {**told, **saved_by_name(entry), **entry.attributes}))
+    return found if into is None else arriving(found, into)
 
 
 def came_before(call: Any) -> bool:
