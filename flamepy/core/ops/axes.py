@@ -19,10 +19,7 @@ def as_shape(name: str, first: Any, rest: tuple = ()) -> Shape:
     given = (first, *rest) if rest else first
     if type(given) is not tuple:
         given = tuple(given) if hasattr(given, "__iter__") and not hasattr(given, "__index__") else (given,)
-    for n in given:
-        if type(n) is not int or n < -1:
-            break
-    else:
+    if {*map(type, given)} <= {int} and min(given, default=0) >= -1:
         return given
     if not all([is_count(n, -1) for n in given]):
         raise ShapeError(f"{name}: not a shape: {given}. Pass sizes as non-negative ints.")

@@ -19,7 +19,7 @@ from ..op import launch, like
 from ..tensor import Tensor
 from .axes import composed, tensors_of, titled
 from .copy import cast
-from .shape import reshape, sliced, view
+from .shape import reshape, sliced
 
 
 @custom(inputs=2, kind="as is", title="index", internal=True)
@@ -31,9 +31,7 @@ def rows_at(x, index, inner=1, shape=()):
     return y
 
 
-@rows_at.differentiable
-def rows_at_dx(g, shapes, index, inner):
-    return rows_added(g, index, inner, shapes[0]), None
+rows_at.differentiable(lambda g, shapes, index, inner: (rows_added(g, index, inner, shapes[0]), None))
 
 
 @custom(inputs=2, kind="as is", title="add_rows", internal=True)
@@ -44,11 +42,7 @@ def rows_added(x, index, inner=1, shape=()):
     return y if y.dtype == x.dtype else cast(y, x.dtype)
 
 
-@rows_added.differentiable
-def rows_added_dx(g, shapes, index, inner):
-    return rows_at(g, index, inner, shapes[0]), None
-
-
+rows_added.differentiable(lambda g, shapes, index, inner: (rows_at(g, index, inner, shapes[0]), None))
 embedded = titled(rows_at, "embedding")
 
 
@@ -60,11 +54,11 @@ def add_rows(y: Any, x: Any, index: Any, inner: int, add: bool) -> None:
 
 def is_basic(key: tuple) -> bool:
     """Whether an index holds only ints, slices, None and '...'."""
-    for k in key:
-        integer = hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | np.ndarray | Tensor)
-        if not (k is None or k is Ellipsis or isinstance(k, slice) or integer):
-            return False
-    return True
+    return all([k is None or k is Ellipsis or isinstance(k, slice) or is_integer(k) for k in key])
+
+
+def is_integer(k: Any) -> bool:
+    return hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | np.ndarray | Tensor)
 
 
 def getitem(x: Any, key: Any) -> Any:
@@ -104,8 +98,6 @@ def basic(x: Any, keys: tuple) -> Any:
     starts, steps, sizes = zip(*walk, strict=True) if walk else ((), (), ())
     if sizes != x.shape or any([step < 0 for step in steps]):
         x = sliced(x, starts, steps, sizes)
-    elif tuple(shape) == x.shape:
-        return view(x, x.shape)
     return reshape(x, tuple(shape))
 
 

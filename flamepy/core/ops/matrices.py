@@ -26,7 +26,7 @@ def multiplied(a: Any, b: Any, ta: bool, tb: bool, dtype: np.dtype) -> Any:
     """The unrecorded product, of this type."""
     m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
     n = b.shape[-2] if tb else b.shape[-1]
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if len(a.shape) + len(b.shape) > 4 else ()
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     y = like(a, (*batch, m, n), dtype)
     if y.size:
         launch("matmul", None, (y,), (a, b), (starts(a.shape, batch), starts(b.shape, batch), m, n, k, bool(ta), bool(tb)))
@@ -35,18 +35,11 @@ def multiplied(a: Any, b: Any, ta: bool, tb: bool, dtype: np.dtype) -> Any:
 
 def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix of the broadcast stack begins."""
-    if not batch:
-        return (0,)
     own = np.arange(math.prod(shape[:-2])).reshape(shape[:-2]) * math.prod(shape[-2:])
     return tuple(np.broadcast_to(own, batch).ravel().tolist())
 
 
-@product.backward
-def product_dx(g, a, b, wanted, ta, tb):
-    return cotangents(product, g, a, b, wanted, ta, tb)
-
-
-product.differentiable()
+product.differentiable(lambda g, a, b, wanted, ta, tb: cotangents(product, g, a, b, wanted, ta, tb))
 
 
 def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
@@ -84,13 +77,10 @@ def matmul(a: Any, b: Any) -> Any:
 
 def stacked(a: Any, b: Any) -> Any:
     """The product of any operands that fit together, as one of matrices."""
-    rows = a.shape[:-1] if b.ndim <= 2 else a.shape[:-2] if a.ndim == 1 else None
     x = reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
     w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
         x = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
     y = product(x, w, False, False)
-    columns = () if b.ndim == 1 else (b.shape[-1],)
-    if b.ndim <= 2:
-        return reshape(y, (*(rows or ()), *columns)) if y.shape != (*(rows or ()), *columns) else y
-    return reshape(y, (*y.shape[:-2], y.shape[-1])) if a.ndim == 1 else y
+    shape = (*a.shape[:-1], *b.shape[1:]) if b.ndim <= 2 else (*y.shape[:-2], y.shape[-1]) if a.ndim == 1 else y.shape
+    return y if y.shape == shape else reshape(y, shape)

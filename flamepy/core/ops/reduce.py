@@ -74,8 +74,7 @@ def sum(x, axis=None, keepdims=False):
 
 
 def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
-    if x.dtype not in FLOATS:
-        x = countable(x)
+    x = x if x.dtype in FLOATS else countable(x)
     if x.buffer.size == 0:
         return filled(plan.shape, 0, x.dtype, x.device)
     return fold("fold_sum", same, gathered(x, plan), plan, scale)

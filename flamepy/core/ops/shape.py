@@ -5,7 +5,7 @@ A transpose, a slice, a broadcast is a strided read; its backward is a strided w
 
 from __future__ import annotations
 
-from functools import lru_cache
+from math import prod
 from typing import Any
 
 from .. import op
@@ -56,23 +56,12 @@ def reshape(x: Any, shape: Any, *rest: int) -> Any:
     Shapes: any to any of as many elements, else ShapeError.
     >>> fp.reshape(fp.tensor([1, 2, 3, 4]), (2, -1)).tolist()
     [[1, 2], [3, 4]]"""
-    if not isinstance(x, Tensor):
-        x = Tensor.of("reshape", x)
-    asked = as_shape("reshape", shape, rest)
-    known, unknown = 1, 0
-    for n in asked:
-        if n == -1:
-            unknown += 1
-        else:
-            known *= n
-    size, wanted = x.size, asked
-    if unknown == 1:
-        guess = size // known if known else 0
-        wanted = tuple([guess if n == -1 else n for n in asked])
-        known *= guess
-    if unknown and not size and known == 0 and 0 in [n for n in asked if n != -1]:
+    x, asked = x if isinstance(x, Tensor) else Tensor.of("reshape", x), as_shape("reshape", shape, rest)
+    size, known, unknown = x.size, abs(prod(asked)), asked.count(-1)
+    if unknown and known == size == 0:
         raise ShapeError(f"reshape: -1 could be any size: {x.shape} has no elements, asked for {asked}. Say which size it is.")
-    if known != size or unknown > 1:
+    wanted = tuple([size // (known or 1) if n == -1 else n for n in asked]) if unknown else asked
+    if unknown > 1 or prod(wanted) != size:
         raise ShapeError(f"reshape: sizes differ: {x.shape} has {size} elements, asked for {asked}. Use sizes of the same product.")
     return Door.call(view, (x,), {"shape": wanted})
 
@@ -98,17 +87,10 @@ def permute(x: Any, axes: Any, *rest: int) -> Any:
     (4, 2, 3)"""
     x = Tensor.of("permute", x)
     given = tuple(axes) if not rest and (isinstance(axes, tuple | list) or (hasattr(axes, "ndim") and axes.ndim)) else (axes, *rest)
-    order = permutation(tuple([a if type(a) is int else one_axis("permute", a, x.ndim) for a in given]), x.ndim)
-    return x if order is None else permuted(x, order)
-
-
-@lru_cache(4096)
-def permutation(given: tuple, ndim: int) -> Shape | None:
-    """The order of axes as non-negative ints, None for the order as it is. Raises ShapeError, IndexOutOfRange."""
-    order = tuple([one_axis("permute", a, ndim) for a in given])
-    if len(order) != ndim or len(set(order)) != ndim:
-        raise ShapeError(f"permute: not an order of {ndim} axes: {given}. Name each axis once.")
-    return None if order == tuple(range(ndim)) else order
+    order = tuple([one_axis("permute", a, x.ndim) for a in given])
+    if sorted(order) != [*range(x.ndim)]:
+        raise ShapeError(f"permute: not an order of {x.ndim} axes: {tuple([int(a) for a in given])}. Name each axis once.")
+    return permuted(x, order) if order != (*range(x.ndim),) else x
 
 
 swapping = titled(permuted, "transpose")
@@ -120,30 +102,18 @@ def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
     >>> fp.transpose(fp.tensor([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]"""
     x = Tensor.of("transpose", x)
-    order = swapped(*[a if type(a) is int else one_axis("transpose", a, x.ndim) for a in (axis0, axis1)], x.ndim)
-    return x if order is None else swapping(x, order)
-
-
-@lru_cache(4096)
-def swapped(axis0: int, axis1: int, ndim: int) -> Shape | None:
-    """The order of axes with two of them swapped, None for the order as it is. Raises IndexOutOfRange."""
-    a, b = one_axis("transpose", axis0, ndim), one_axis("transpose", axis1, ndim)
-    order = list(range(ndim))
-    if order:
-        order[a], order[b] = b, a
-    return permutation(tuple(order), ndim)
+    a, b, order = one_axis("transpose", axis0, x.ndim), one_axis("transpose", axis1, x.ndim), [*range(x.ndim)]
+    if a == b:
+        return x
+    order[a], order[b] = b, a
+    return swapping(x, tuple(order))
 
 
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="as is", title="broadcast_to", internal=True)
 def expanded(x, shape=()):
-    return read_strided(x, shape, expanded_strides(x.shape, len(shape)), 0)
-
-
-def expanded_strides(shape: Shape, ndim: int) -> Shape:
-    """Strides that repeat a tensor along its axes of size 1 and along new ones in front."""
-    own = zip(shape, contiguous_strides(shape), strict=True)
-    return (0,) * (ndim - len(shape)) + tuple([0 if n == 1 else s for n, s in own])
+    steps = [0 if n == 1 else step for n, step in zip(x.shape, contiguous_strides(x.shape), strict=True)]
+    return read_strided(x, shape, (*[0] * (len(shape) - len(x.shape)), *steps), 0)  # a step of 0 repeats
 
 
 expanded.differentiable(lambda g, shapes: op.REGISTRY["sum_to"](g, shapes[0]))
@@ -156,18 +126,12 @@ def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
     >>> fp.broadcast_to(fp.tensor([1, 2]), (2, 2)).tolist()
     [[1, 2], [1, 2]]"""
     x = Tensor.of("broadcast_to", x)
-    full = target(x.shape, as_shape("broadcast_to", shape, rest))
-    return x if full == x.shape else expanded(x, full)
-
-
-@lru_cache(4096)
-def target(shape: Shape, wanted: Shape) -> Shape:
-    """The shape wanted with sizes in place of -1. Raises ShapeError."""
-    own = (1,) * (len(wanted) - len(shape)) + shape
-    full = tuple([n if w == -1 else w for n, w in zip(own, wanted, strict=False)])
+    wanted = as_shape("broadcast_to", shape, rest)
+    own = (1,) * (len(wanted) - len(x.shape)) + x.shape
+    full = tuple([n if w == -1 else w for n, w in zip(own, wanted, strict=False)]) if -1 in wanted else wanted
     if len(own) != len(wanted) or any([n not in (1, w) for n, w in zip(own, full, strict=True)]):
-        raise ShapeError(f"broadcast_to: {shape} does not broadcast to {wanted}. Sizes must be equal or 1, counted from the right.")
-    return full
+        raise ShapeError(f"broadcast_to: {x.shape} does not broadcast to {wanted}. Sizes must be equal or 1, counted from the right.")
+    return expanded(x, full) if full != x.shape else x
 
 
 @custom(inputs=1, kind="as is", title="index", internal=True)
