@@ -119,7 +119,7 @@ def conv2d_at_x(dy, weight, shape=(), sizes=()):
     return dx
 
 
-@conv2d_at_x.backward
+@conv2d_at_x.differentiable
 def conv2d_at_x_dx(g, dy, weight, wanted, shapes, sizes):
     return again(g, weight, sizes) if wanted[0] else None, conv2d_at_weight(dy, g, shapes[1], sizes) if wanted[1] else None
 
@@ -133,13 +133,9 @@ def conv2d_at_weight(dy, x, shape=(), sizes=()):
     return dw
 
 
-@conv2d_at_weight.backward
+@conv2d_at_weight.differentiable
 def conv2d_at_weight_dx(g, dy, x, wanted, shapes, sizes):
     return again(x, g, sizes) if wanted[0] else None, conv2d_at_x(dy, g, shapes[1], sizes) if wanted[1] else None
-
-
-conv2d_at_x.differentiable()
-conv2d_at_weight.differentiable()
 
 
 def again(x: Any, weight: Any, sizes: Sizes) -> Any:
@@ -219,9 +215,7 @@ def avg_pool2d_dx(g, shapes, kernel_size, stride, padding):
     return dx
 
 
-@avg_pool2d.graph
-def avg_pool2d_ddx(g, shapes, kernel_size, stride, padding):
-    return avg_pool2d_at_x(g, shapes[0], kernel_size, stride, padding)
+avg_pool2d.graph(lambda g, shapes, kernel_size, stride, padding: avg_pool2d_at_x(g, shapes[0], kernel_size, stride, padding))
 
 
 @custom(inputs=1, internal=True, title="avg_pool2d")
@@ -230,9 +224,4 @@ def avg_pool2d_at_x(dy, shape=(), kernel_size=None, stride=None, padding=0):
     return avg_pool2d_dx(dy, (shape,), kernel_size, stride, padding)
 
 
-@avg_pool2d_at_x.backward
-def avg_pool2d_at_x_dx(g, kernel_size, stride, padding):
-    return avg_pool2d(g, kernel_size, stride, padding)
-
-
-avg_pool2d_at_x.differentiable()
+avg_pool2d_at_x.differentiable(lambda g, kernel_size, stride, padding: avg_pool2d(g, kernel_size, stride, padding))

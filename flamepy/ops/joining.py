@@ -28,16 +28,13 @@ def joined(*xs, axis=0):
     return y
 
 
-@joined.backward
+@joined.differentiable
 def joined_dx(g, shapes, wanted, axis):
     found, at = [], 0
     for shape, want in zip(shapes, wanted, strict=True):
         found.append(narrow(g, axis, at, shape[axis]) if want else None)
         at += shape[axis]
     return tuple(found)
-
-
-joined.differentiable()
 
 
 def listed(name: str, tensors: Any) -> list[Any]:

@@ -23,12 +23,7 @@ def dropped(x, p=0.5):
     return y, {"mask": mask}
 
 
-@dropped.backward
-def dropped_dx(g, mask, p):
-    return where(mask, mul(g, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
-
-
-dropped.differentiable()
+dropped.differentiable(lambda g, mask, p: where(mask, mul(g, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0))
 
 
 @composed(home="both")

@@ -119,9 +119,7 @@ def layer_norm_dx(g, x, weight, mean, rstd, depth, wanted, into, shapes):
     return norm_backward((g, None, x, weight, mean, rstd), depth, wanted[1:], into[1:], shapes[1:])
 
 
-@layer_norm_op.graph
-def layer_norm_ddx(g, x, weight, depth, eps):
-    return *norm_graph(g, x, weight, depth, eps, True), g
+layer_norm_op.graph(lambda g, x, weight, depth, eps: (*norm_graph(g, x, weight, depth, eps, True), g))
 
 
 @form(mixes=0)
@@ -168,10 +166,8 @@ def rounding_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, norm
     stream: the normalised rows, in place of s."""
     y, mean, rstd, cols, small, depth = started("residual_layer_norm", (x, residual), weight, bias, eps, normalized_shape, dtype)
     xn, s = like(y), share(x, x.shape) if residual is None else like(x, dtype=float32)
-    if residual is None:
-        over_rows(bodies.rounding_norm_row, (y, xn, mean, rstd), (None, x, None, weight, bias), cols, small, mean.dtype)
-    else:
-        over_rows(bodies.rounding_norm_row, (y, xn, mean, rstd, s), (x, residual, weight, bias), cols, small, mean.dtype)
+    added = None if residual is None else s
+    over_rows(bodies.rounding_norm_row, (y, xn, mean, rstd, added), (x, residual, weight, bias), cols, small, mean.dtype)
     return (s, y), {"xn": xn, "mean": mean, "rstd": rstd, "depth": depth}
 
 
@@ -219,9 +215,7 @@ def rms_norm_dx(g, x, weight, rstd, depth, wanted, into, shapes):
     return dx, dw
 
 
-@rms_norm_op.graph
-def rms_norm_ddx(g, x, weight, depth, eps):
-    return norm_graph(g, x, weight, depth, eps, False)
+rms_norm_op.graph(lambda g, x, weight, depth, eps: norm_graph(g, x, weight, depth, eps, False))
 
 
 @form(mixes=0)

@@ -119,14 +119,8 @@ def softmax(x, axis=-1):
     return along_axis("softmax", softmax_row if x.dtype == x.spec.computed else half_softmax_row, axis, x)
 
 
-@softmax.backward
-def softmax_dx(g, y, axis):
-    return along_axis("softmax", softmax_dx_row, axis, g, y)
-
-
-@softmax.graph
-def softmax_ddx(g, y, axis):
-    return y * (g - sum_op(g * y, axis=axis, keepdims=True))
+softmax.backward(lambda g, y, axis: along_axis("softmax", softmax_dx_row, axis, g, y))
+softmax.graph(lambda g, y, axis: y * (g - sum_op(g * y, axis=axis, keepdims=True)))
 
 
 def log_softmax_row(r, y, x, rows, cols):
@@ -161,11 +155,5 @@ def log_softmax(x, axis=-1):
     return along_axis("log_softmax", log_softmax_row, axis, x)
 
 
-@log_softmax.backward
-def log_softmax_dx(g, y, axis):
-    return along_axis("log_softmax", log_softmax_dx_row, axis, g, y)
-
-
-@log_softmax.graph
-def log_softmax_ddx(g, y, axis):
-    return g - exp_op(y) * sum_op(g, axis=axis, keepdims=True)
+log_softmax.backward(lambda g, y, axis: along_axis("log_softmax", log_softmax_dx_row, axis, g, y))
+log_softmax.graph(lambda g, y, axis: g - exp_op(y) * sum_op(g, axis=axis, keepdims=True))

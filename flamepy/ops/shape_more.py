@@ -110,12 +110,7 @@ def tril(x, diagonal=0):
     return triangle("tril", x, diagonal, False)
 
 
-@tril.backward
-def tril_dx(g, diagonal):
-    return tril(g, diagonal)
-
-
-tril.differentiable()
+tril.differentiable(lambda g, diagonal: tril(g, diagonal))
 
 
 @custom(inputs=1, kind="as is", home="flamepy")
@@ -126,9 +121,4 @@ def triu(x, diagonal=0):
     return triangle("triu", x, diagonal, True)
 
 
-@triu.backward
-def triu_dx(g, diagonal):
-    return triu(g, diagonal)
-
-
-triu.differentiable()
+triu.differentiable(lambda g, diagonal: triu(g, diagonal))

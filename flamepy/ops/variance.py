@@ -37,14 +37,11 @@ def sum_squares(x, axis=None, keepdims=False):
     return fold("fold_sum", squared, gathered(x, plan), plan, 1, float64)
 
 
-@sum_squares.backward
+@sum_squares.differentiable
 def sum_squares_dx(g, x, axis, keepdims):
     wide = x.spec.computed
     x = x if x.dtype == wide else cast(x, wide)
     return mul(x, spread(cast(mul(g, 2.0), wide), x.shape, axis, keepdims))
-
-
-sum_squares.differentiable()
 
 
 def variance_y(squares, rest, share=1.0, less=1.0, noise=0.0):
