@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from .dtypes import FLOATS
@@ -18,11 +19,9 @@ from .errors import GradientError, VersionError
 
 next_serial = itertools.count(1).__next__
 NOTHING: dict[str, Any] = {}
-PACKAGE = __name__.partition(".")[0]
-
-
 # Matches the files whose frames are no user's: those of the package, but for train/.
-INSIDE = re.compile("{0}{1}(?!train{1})".format(*map(re.escape, (os.path.dirname(sys.modules[PACKAGE].__file__ or ""), os.sep))))
+PACKAGE = str(Path(__file__).parents[__name__.count(".") - 1])
+INSIDE = re.compile("{0}{1}(?!train{1})".format(re.escape(PACKAGE), re.escape(os.sep)))
 
 
 def user_frame() -> tuple[Any, int]:
