@@ -53,3 +53,22 @@ def test_core_computes_where_nothing_else_of_flamepy_is(tmp_path: Path) -> None:
     shutil.copytree(Path(flamepy.__file__).parent / "core", tmp_path / "core", ignore=shutil.ignore_patterns("__pycache__"))
     done = subprocess.run([sys.executable, "-c", CODE], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "plain core.plain []\n"), done.stderr
+
+
+def test_core_knows_whose_line_it_is_in_a_package_without_a_file(tmp_path: Path) -> None:
+    """As when all of flamepy but core is deleted: then `flamepy` is a mere folder."""
+    shutil.copytree(Path(flamepy.__file__).parent / "core", tmp_path / "flamepy" / "core", ignore=shutil.ignore_patterns("__pycache__"))
+    code = f"""
+import sys, types
+sys.modules["flamepy"] = types.ModuleType("flamepy")
+sys.modules["flamepy"].__path__ = [{str(tmp_path / "flamepy")!r}]
+import flamepy.core.evening as fp
+
+def called(x):
+    return x.tanh()
+
+print(fp.tape(called(fp.tensor([1.0], requires_grad=True)))[0].where.rpartition(":")[2])
+"""
+    (tmp_path / "lesson.py").write_text(code)
+    done = subprocess.run([sys.executable, "lesson.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
