@@ -82,6 +82,33 @@ QUICK = {
     *("test_emulator", "test_devices"),
 }
 
+# The marker `thorough`: what takes long and is rarely broken by what a newcomer changes. `.ci/run` runs it after the rest; a test of it
+# that is asked for by its file runs at once.
+THOROUGH_FILES = {
+    "test_arm", "test_bfloat_products", "test_products", "test_precision", "test_kernels_custom",  # machine code and bits of products
+    "test_cuda_machine_code", "test_cuda_products", "test_cuda_traffic", "test_cuda_maps", "test_cuda_reduce",  # kernels for GPUs
+    "test_extremes",  # many numbers
+    "test_environment", "test_kernel_cache", "test_output", "test_platforms",  # settings, caches, terminals, systems: a process each
+    "test_train_damage", "test_train_stops",  # runs that are damaged or broken off
+}  # fmt: skip
+THOROUGH = {
+    *("test_16_bit_floats", "test_train_10_save_load_in_a_new_process_train_10_equals_train_20"),  # hundreds of kernels
+    *("test_two_processes_fill_an_empty_cache_at_once", "test_kernels_compiled_in_different_processes_are_not_mixed_up"),
+}
+# On an emulated GPU. Forward passes are no part of this, nor are gradients of one op of each kind: test_ops.py has these.
+THOROUGH_EMULATED = {
+    *("test_gradient_of_strided_inputs", "test_second_gradient", "test_gradient_is_that_of_the_plain_device"),
+    *("test_integers_stay_exact", "test_gradient_of_a_broadcast_input_on_a_gpu", "test_reduction_over_any_axes"),
+    *("test_an_op_gives_the_float32_results_rounded_once", "test_what_is_made_of_several_ops_is_rounded_once_too"),
+    "test_cross_entropy_and_its_gradient",
+}
+
+
+def is_thorough(item: pytest.Item) -> bool:
+    name, values = getattr(item, "originalname", ""), getattr(item, "callspec", None)
+    emulated = values is not None and values.params.get("device") == "cuda" and not has_gpu()
+    return item.path.stem in THOROUGH_FILES or name in THOROUGH or (emulated and name in THOROUGH_EMULATED)
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m quick` imports the quick files alone: to collect all of them takes longer than to run these."""
@@ -90,13 +117,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs PyTorch where there is none; what an emulated GPU takes too long for; a second way of the CPU's there; and what
-    the engine adds where it is left out."""
+    """Leave out what needs PyTorch where there is none; what takes long, unless it is asked for; what an emulated GPU takes too long for; a
+    second way of the CPU's there; and what the engine adds where it is left out."""
     mark(items)
     for item in items:
         if item.path.stem in QUICK:
             item.add_marker("quick")
+        if is_thorough(item):
+            item.add_marker("thorough")
     out = set(left_out(items, config.option.markexpr))
+    if "thorough" not in config.option.markexpr and not any([".py" in argument for argument in config.args]):
+        out |= {i for i in items if i.get_closest_marker("thorough")}
     if os.environ.get("FLAMEPY_ENGINE") == "core":
         out |= {i for i in items if i.get_closest_marker("engine")}
     if not has_gpu():
