@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ NOTHING: dict[str, Any] = {}
 # Matches the files whose frames are no user's: those of the package, but for train/.
 PACKAGE = str(Path(__file__).parents[__name__.count(".") - 1])
 INSIDE = re.compile("{0}{1}(?!train{1})".format(re.escape(PACKAGE), re.escape(os.sep)))
+is_inside = cache(INSIDE.match)
 
 
 def user_frame() -> tuple[Any, int]:
     """(code, instruction) of the nearest caller outside the package; cheap, the line number is looked up when it is needed."""
     frame = sys._getframe(2)
-    while INSIDE.match(frame.f_code.co_filename) and frame.f_back is not None:
+    while is_inside(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 

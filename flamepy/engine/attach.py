@@ -16,11 +16,12 @@ from .kept import number, spec_of
 
 Door.form, Door.saves, Door.backward = staticmethod(on_halves), staticmethod(saves), staticmethod(backward)
 Door.number, Door.spec = staticmethod(number), staticmethod(spec_of)
+unplanned: Any = Call
+unplanned.guarded = None
 if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, and so are backward rules
     from . import callers, plan, rules
 
     Door.caller, Door.composed = staticmethod(callers.caller), staticmethod(callers.composed)
     Door.call, Door.rule = staticmethod(plan.call), staticmethod(rules.vjp)
-    unplanned: Any = Call
     unplanned.run, unplanned.backwards, unplanned.any_size, unplanned.lets_go = None, None, False, ()
     unplanned.writes_into = unplanned.asks_narrow = False

@@ -19,6 +19,7 @@ scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scale
 
 _saved: Any = vars(TapeEntry)["saved"]
 _refusal: Any = TapeEntry.refusal
+_check: Any = TapeEntry.check
 
 
 class More:
@@ -50,6 +51,17 @@ class More:
             found[side + "_dtypes"] = ["float32" if s is None else str(s.dtype) for s in specs]
         attributes = {k: repr(v) for k, v in self.attributes.items()}
         return found | {"attributes": attributes, "saved": list(self.saved), "where": self.where}
+
+    def check(self: Any) -> None:
+        """Core's, which looks at all that is saved: of a planned call only at what somebody else may overwrite."""
+        values, versions, guarded = self.values, self.versions, self.call.guarded
+        if self.freed is None and (not values or guarded is not None):
+            for i in guarded if values else ():
+                if values[i] is not None and versions[i] != values[i].version:
+                    break
+            else:
+                return
+        _check(self)
 
     def refusal(self: Any) -> Exception:
         error = getattr(self.freed, "failed", "")

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from ..bus import heard
 from ..core import ids
 from ..core.call import mark_broken
-from ..core.tape import INSIDE, TapeEntry, next_serial
+from ..core.tape import TapeEntry, is_inside, next_serial
 from ..core.tensor import Tensor
 from .remade import let_go
 
@@ -47,7 +47,7 @@ class Inside(dict[str, bool]):
     """By the name of a file: whether its frames are no user's."""
 
     def __missing__(self, file: str) -> bool:
-        self[file] = found = bool(INSIDE.match(file))
+        self[file] = found = is_inside(file) is not None
         return found
 
 
