@@ -87,7 +87,7 @@ QUICK = {
 THOROUGH_FILES = {
     "test_arm", "test_bfloat_products", "test_products", "test_precision", "test_kernels_custom",  # machine code and bits of products
     "test_cuda_machine_code", "test_cuda_products", "test_cuda_traffic", "test_cuda_maps", "test_cuda_reduce",  # kernels for GPUs
-    "test_extremes", "test_compute_training",  # many numbers, trainings in 16 bits
+    "test_extremes", "test_compute_training", "test_fused_rows", "test_mixed_floats", "test_integer_powers",  # many numbers, many types
     "test_environment", "test_kernel_cache", "test_output", "test_platforms",  # settings, caches, terminals, systems: a process each
     "test_train_damage", "test_train_stops",  # runs that are damaged or broken off
 }  # fmt: skip
@@ -97,9 +97,9 @@ THOROUGH = {
     *("test_same_bits_run_to_run_for_one_and_two_threads_serial_and_parallel", "test_sums_keep_their_digits_without_avx"),
     *("test_two_processes_fill_an_empty_cache_at_once", "test_kernels_compiled_in_different_processes_are_not_mixed_up"),
 }
-# On an emulated GPU. Forward passes are no part of this, nor are gradients of one op of each kind: test_ops.py has these.
+# On an emulated GPU, where forward passes are no part of this.
 THOROUGH_EMULATED = {
-    *("test_gradient_of_strided_inputs", "test_second_gradient", "test_gradient_is_that_of_the_plain_device"),
+    *("test_gradient", "test_gradient_of_strided_inputs", "test_second_gradient", "test_gradient_is_that_of_the_plain_device"),
     *("test_integers_stay_exact", "test_gradient_of_a_broadcast_input_on_a_gpu", "test_reduction_over_any_axes"),
     *("test_an_op_gives_the_float32_results_rounded_once", "test_what_is_made_of_several_ops_is_rounded_once_too"),
     *("test_cross_entropy_and_its_gradient", "test_a_16_bit_model_holds_half_of_what_float32_does"),

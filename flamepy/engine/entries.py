@@ -54,10 +54,10 @@ class More:
 
     def check(self: Any) -> None:
         """Core's, which looks at all that is saved: of a planned call only at what somebody else may overwrite."""
-        values, versions, guarded = self.values, self.versions, self.call.guarded
-        if self.freed is None and (not values or guarded is not None):
-            for i in guarded if values else ():
-                if values[i] is not None and versions[i] != values[i].version:
+        values = self.values
+        if self.freed is None and (not values or self.call.guarded is not None):
+            for i in self.call.guarded if values else ():
+                if values[i] is not None and self.versions[i] != values[i].version:
                     break
             else:
                 return
