@@ -29,7 +29,7 @@ BUDGETS = {
     "flamepy/backend/plain": (550, "what the plain device has beside core's: networks, gradients and parameters"),
     "flamepy/command": (950, "the flamepy command: doctor, caches, kernel viewer"),
     "flamepy/command/gpu": (1050, "agreement and reports on GPUs"),
-    "flamepy/core": (3100, "what flamepy is, without what makes it fast"),
+    "flamepy/core": (3150, "what flamepy is, without what makes it fast"),
     "flamepy/core/ops": (900, "the basic ops"),
     "flamepy/cuda": (1150, "emulation, placing, kernels shown"),
     "flamepy/engine": (2600, "calls planned once, 16-bit forms, results made again, gradients in spans and by name"),

@@ -72,3 +72,22 @@ print(fp.tape(called(fp.tensor([1.0], requires_grad=True)))[0].where.rpartition(
     (tmp_path / "lesson.py").write_text(code)
     done = subprocess.run([sys.executable, "lesson.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
+
+
+ALONE = """
+import core.evening as fp
+
+x = fp.tensor([1.0, 2.0, 3.0], requires_grad=True)
+grads = (x * x).sum().backward()
+for wrong in (lambda: grads.__setitem__(x, fp.tensor([1.0])), lambda: fp.tensor([2**40], dtype="int32")):
+    try:
+        wrong()
+    except fp.FlameError as error:
+        print(type(error).__name__, str(error).split(":")[0])
+"""
+
+
+def test_core_alone_refuses_a_gradient_of_another_shape_and_a_number_that_does_not_fit(tmp_path: Path) -> None:
+    shutil.copytree(Path(flamepy.__file__).parent / "core", tmp_path / "core", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "ShapeError insert\nDTypeError tensor\n"), done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .door import Door
-from .errors import DTypeError
+from .errors import DTypeError, ShapeError
 from .tensor import Tensor
 
 
@@ -94,7 +94,18 @@ class GradientMap:
             key = key.id
         self._gradients[key] = gradient
 
-    __setitem__ = put
+    def __setitem__(self, key: Any, gradient: Any) -> None:
+        """Store a gradient in the place of another. Raises ShapeError unless it has the shape of the tensor given as key."""
+        if not isinstance(key, int):
+            check_shape("insert", self.label(key), key, gradient)
+        self.put(key, gradient)
+
+
+def check_shape(name: str, label: str, like: Any, gradient: Any) -> None:
+    """Raise ShapeError unless the gradient has the shape of `like`."""
+    if tuple(like.shape) != tuple(gradient.shape):
+        shapes = f"expected {like.shape}, got {gradient.shape}"
+        raise ShapeError(f"{name}: gradient shape differs for {label}: {shapes}. Pass a gradient of the tensor's shape.")
 
 
 def label_of(number: int, name: str) -> str:

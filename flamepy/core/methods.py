@@ -235,8 +235,10 @@ def copied(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
     """See tensor(); `wanted`: the type, if it is not the data's own."""
     try:
         array = np.asarray(data, wanted)
+    except OverflowError as problem:
+        raise DTypeError(f"tensor: a number does not fit {wanted}: {problem}. Use a wider type.") from None
     except ValueError as problem:
-        raise ShapeError(f"tensor: {problem}. Make every row the same length.") from None
+        raise ShapeError(f"tensor: {problem}. Make every row the same length, of numbers that the type holds.") from None
     if wanted is None and array.dtype == float64 and not hasattr(data, "__array__"):
         array = array.astype(float32)
     elif array.dtype.kind in "iu" and array.dtype not in DTYPES:

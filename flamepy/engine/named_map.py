@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core import gradients
 from ..core.errors import DeviceError, DTypeError, ShapeError, StateError
-from ..core.gradients import label_of, scale_buffer
+from ..core.gradients import check_shape, label_of, scale_buffer
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_number, float32, float64
 
@@ -113,9 +113,7 @@ class NamedMap(gradients.GradientMap):
         if gradient.dtype not in FLOATS:
             raise DTypeError(f"{name}: a gradient of another type for {self.label(key)}: {gradient.dtype}. Cast it to float32.")
         if like is not None:
-            if tuple(like.shape) != tuple(gradient.shape):
-                shapes = f"expected {like.shape}, got {gradient.shape}"
-                raise ShapeError(f"{name}: gradient shape differs for {self.label(key)}: {shapes}. Pass a gradient of the tensor's shape.")
+            check_shape(name, self.label(key), like, gradient)
             check_device(name, self.label(key), like.device, gradient)
         return gradient
 
