@@ -96,8 +96,12 @@ THOROUGH = {
     *("test_float32_formulas_hold_no_float64_and_vectorise", "test_attention_in_16_bits", "test_recording_takes_time_in_proportion"),
     *("test_same_bits_run_to_run_for_one_and_two_threads_serial_and_parallel", "test_sums_keep_their_digits_without_avx"),
     *("test_two_processes_fill_an_empty_cache_at_once", "test_kernels_compiled_in_different_processes_are_not_mixed_up"),
+    *("test_two_processes_share_a_cold_cache", "test_kernels_are_kept_on_disk_for_the_next_process", "test_every_form_is_its_composition"),
+    *("test_runs_that_accumulate_go_on_bit_for_bit_and_keep_their_number", "test_stopped_and_resumed_in_new_processes_equals_one_go"),
+    *("test_it_asks_for_nothing_that_windows_lacks", "test_a_path_in_utf_8_works_where_the_locale_knows_only_ascii"),
+    *("test_the_interpreter_exits_quietly", "test_every_piece_of_ptx_is_convergent", "test_precision_of_float32"),
 }
-# On an emulated GPU, where forward passes are no part of this.
+# On an emulated GPU. Of the forward passes only those that are not of KINDS.
 THOROUGH_EMULATED = {
     *("test_gradient", "test_gradient_of_strided_inputs", "test_second_gradient", "test_gradient_is_that_of_the_plain_device"),
     *("test_integers_stay_exact", "test_gradient_of_a_broadcast_input_on_a_gpu", "test_reduction_over_any_axes"),
@@ -108,8 +112,12 @@ THOROUGH_EMULATED = {
 
 def is_thorough(item: pytest.Item) -> bool:
     name, values = getattr(item, "originalname", ""), getattr(item, "callspec", None)
-    emulated = values is not None and values.params.get("device") == "cuda" and not has_gpu()
-    return item.path.stem in THOROUGH_FILES or name in THOROUGH or (emulated and name in THOROUGH_EMULATED)
+    params = values.params if values is not None else {}
+    if params.get("device") == "cuda" and not has_gpu():
+        forward = name == "test_forward" and params.get("name") not in item.module.KINDS
+        if forward or name in THOROUGH_EMULATED:
+            return True
+    return item.path.stem in THOROUGH_FILES or name in THOROUGH
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
