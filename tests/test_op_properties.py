@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices, mutually_broadcastable_shapes
 from reference import FAMILIES, REFERENCE
+from test_ops import FIRST as FIRST
 from test_ops import SMOOTH, floats_of, function, leaves, on_floats, pieces, plain_samples, run
 
 import flamepy as fp

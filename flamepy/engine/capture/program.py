@@ -19,12 +19,12 @@ from ...backend.run import Action, Spot, Step, resolve
 from ...bus import settings
 from ...core.op import over
 from ...errors import CaptureError
-from .arena import life_of, places
+from .arena import Life, places
 from .arguments import copy_of
+from .lean import leanest, lives_of, named
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
-Use = tuple[int, Spot]  # the number of a step, what it names of a buffer
 
 
 class Program:
@@ -33,22 +33,21 @@ class Program:
 
     def __init__(self, recorder: StepRecorder, outputs: list[Any], sets: list[tuple[int, Any, str, Any]], name: str):
         self.device, self.name, self.writer = recorder.device, name, f"a replay of {name}"
-        steps = recorder.steps
+        sizes = [(size, dtype) for _, size, dtype in recorder.made]
+        steps, outputs = leanest(recorder.steps, outputs, recorder.inputs, sizes)
         self.launches = sum(isinstance(s, Step) for s in steps)
-        self.actions = len(steps) - self.launches
+        self.actions = sum(isinstance(s, Action) for s in steps)
         self.sets = sets
-        self.memory = self.arena_for(
-            uses_of(steps, outputs, recorder.inputs, self.device.checks_late), [(size, dtype) for _, size, dtype in recorder.made]
-        )
+        self.memory = self.arena_for(lives_of(steps, outputs, recorder.inputs, sizes, self.device.checks_late), sizes)
         self.fillers = [self.device.stream.filler(self.memory[n]) for n in recorder.inputs]
         self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
-        resolved = [self.resolved(s) for s in steps]
-        self.early = [(n, s) for n, s in enumerate(resolved) if isinstance(s, Action) and s.early]
+        resolved = [(n, self.resolved(s)) for n, s in enumerate(steps) if s is not None]
+        self.early = [(n, s) for n, s in resolved if isinstance(s, Action) and s.early]
         self.begin = [s.prepared() for _, s in self.early]
-        self.rest = [(n, s) for n, s in enumerate(resolved) if not (isinstance(s, Action) and s.early)]
-        self.held = list({id(b): b for b in roots(resolved) if b is not self.arena}.values())
+        self.rest = [(n, s) for n, s in resolved if not (isinstance(s, Action) and s.early)]
+        self.held = list({id(b): b for b in roots([s for _, s in resolved]) if b is not self.arena}.values())
         self.known = {id(b) for b in self.held}
-        written = {id(b): (n, b) for n, place in reversed(recorder.written) if (b := resolve(place, self.memory)).root is not self.arena}
+        written = {id(b): (n, b) for n, b in reversed(recorder.written) if isinstance(b, Buffer)}
         self.written = list(written.values())
         # Whose state to put back after a failure: the objects behind the early actions.
         owners = {id(o): o for _, s in self.early if hasattr(o := getattr(s.act, "__self__", None), "saved")}
@@ -59,14 +58,12 @@ class Program:
         self.begun = self.execute.begun
         self.settings = -1  # the version of all settings for which nothing was moved
 
-    def arena_for(self, uses: dict[int, list[Use]], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
+    def arena_for(self, lives: dict[int, Life], sizes: list[tuple[int, np.dtype]]) -> dict[int, Buffer]:
         """A place for each numbered buffer."""
-        nbytes = {n: sizes[n][0] * sizes[n][1].itemsize for n in uses}
-        lives = [life_of([(now, *bounds(spot, nbytes[n])) for now, spot in found], nbytes[n]) for n, found in uses.items()]
-        offsets, self.bytes = places(lives, self.device.align, self.device.gap)
-        self.separate = sum(nbytes.values())  # what they would take without sharing
+        offsets, self.bytes = places(list(lives.values()), self.device.align, self.device.gap)
+        self.separate = sum([life.nbytes for life in lives.values()])  # what they would take without sharing
         self.arena = self.device.empty(max(1, self.bytes), UINT8)
-        return {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(uses, offsets, strict=True)}
+        return {n: self.device.slot(self.arena, at, *sizes[n]) for n, at in zip(lives, offsets, strict=True)}
 
     def resolved(self, s: Step | Action) -> Step | Action:
         """A step with buffers in the place of its spots."""
@@ -153,34 +150,10 @@ def check_apart(name: str, held: set[int], tensors: Sequence[Any], roots: Collec
     )
 
 
-def uses_of(steps: list[Step | Action], outputs: list[Any], inputs: list[int], late: bool = False) -> dict[int, list[Use]]:
-    """The steps that name each numbered buffer. One that is filled before the step lives from its beginning; one that a check looks at,
-    to the end where those are `late`."""
-    uses: dict[int, list[Use]] = {n: [(-1, Spot(n))] for n in inputs}
-    for now, s in enumerate(steps):
-        early = isinstance(s, Action) and s.early
-        for a in s.buffers if isinstance(s, Action) else [*s.outs, *s.ins, *s.consts]:
-            if type(a) is Spot:
-                uses.setdefault(a.number, []).append((now, a))
-                if early:
-                    uses[a.number].append((-1, Spot(a.number)))
-                elif late and isinstance(s, Action):
-                    uses[a.number].append((len(steps), a))
-    for a in outputs:
-        if type(a) is Spot:
-            uses.setdefault(a.number, [(-1, Spot(a.number))]).append((len(steps), Spot(a.number)))
-    return uses
-
-
-def bounds(spot: Spot, nbytes: int) -> tuple[int, int]:
-    """First byte and end of what a spot means of a buffer."""
-    return (0, nbytes) if spot.size < 0 else (spot.offset, spot.offset + spot.size * spot.dtype.itemsize)
-
-
 def roots(steps: list[Any]) -> Iterator[Buffer]:
     """The memory that steps name."""
     for s in steps:
-        for b in s.buffers if isinstance(s, Action) else [*s.outs, *s.ins, *s.consts]:
+        for b in named(s):
             if isinstance(b, Buffer):
                 yield b.root or b
 
