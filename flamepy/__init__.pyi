@@ -94,6 +94,11 @@ from .ops import clamp as clamp
 from .ops import clone as clone
 from .ops import cos as cos
 from .ops import cross_entropy as cross_entropy
+from .ops import cummax as cummax
+from .ops import cummin as cummin
+from .ops import cumprod as cumprod
+from .ops import cumsum as cumsum
+from .ops import diff as diff
 from .ops import div as div
 from .ops import dropout as dropout
 from .ops import elu as elu
@@ -118,6 +123,7 @@ from .ops import le as le
 from .ops import leaky_relu as leaky_relu
 from .ops import log as log
 from .ops import log_softmax as log_softmax
+from .ops import logcumsumexp as logcumsumexp
 from .ops import logical_and as logical_and
 from .ops import logical_not as logical_not
 from .ops import logical_or as logical_or

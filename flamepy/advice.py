@@ -42,7 +42,7 @@ WRITTEN_OUT = spread({
     "expm1": "x.exp() - 1", "log2": "x.log() / math.log(2)", "log10": "x.log() / math.log(10)", "exp2": "(x * math.log(2)).exp()",
     "sinh": "(x.exp() - (-x).exp()) / 2", "cosh": "(x.exp() + (-x).exp()) / 2", "tan": "x.sin() / x.cos()", "erfc": "1 - x.erf()",
     "logit": "(x / (1 - x)).log()", "logaddexp": "flamepy.maximum(x, y) + (-(x - y).abs()).softplus()",
-    "cumsum": "x @ flamepy.ones(n, n).triu() (along the last axis, of n)", "trace": "(x * flamepy.eye(*x.shape)).sum()",
+    "trace": "(x * flamepy.eye(*x.shape)).sum()",
     "diagonal": "(x * flamepy.eye(*x.shape)).sum(axis=0)", "clip": "x.clamp(low, high)", "ravel": "x.reshape(-1)", "unbind": "list(x)",
     "fliplr": "x[:, ::-1]", "flipud": "x[::-1]", "absolute": "x.abs()", "negative": "-x", "multiply": "x * y", "subtract": "x - y",
     "divide true_divide": "x / y", "greater": "x > y", "greater_equal": "x >= y", "less": "x < y", "less_equal": "x <= y",

@@ -85,6 +85,36 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. See flamepy.cross_entropy."""
+    # flamepy/ops/scans.py: cummax
+    @overload
+    def cummax(self, axis: int = 0) -> Tensor: ...
+    @overload
+    def cummax(self, dim: int = 0) -> Tensor:
+        """(values, indices) of the largest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch. See flamepy.cummax."""
+    # flamepy/ops/scans.py: cummin
+    @overload
+    def cummin(self, axis: int = 0) -> Tensor: ...
+    @overload
+    def cummin(self, dim: int = 0) -> Tensor:
+        """(values, indices) of the smallest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch. See flamepy.cummin."""
+    # flamepy/ops/scans.py: cumprod
+    @overload
+    def cumprod(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor: ...
+    @overload
+    def cumprod(self, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+        """The product of the elements up to each one along an axis; without one, of the flattened x. Gradients are right at zeros, too. See flamepy.cumprod."""
+    # flamepy/ops/scans.py: cumsum
+    @overload
+    def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor: ...
+    @overload
+    def cumsum(self, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+        """The sum of the elements up to each one along an axis; without one, of the flattened x. Added up in float64, rounded to x's type. See flamepy.cumsum."""
+    # flamepy/ops/scans.py: diff
+    @overload
+    def diff(self, n: int = 1, axis: int = -1, prepend: TensorLike | None = None, append: TensorLike | None = None) -> Tensor: ...
+    @overload
+    def diff(self, n: int = 1, dim: int = -1, prepend: TensorLike | None = None, append: TensorLike | None = None) -> Tensor:
+        """Differences of neighbours along an axis, n times over; before that, `prepend` and `append` (numbers too) are put to its ends. See flamepy.diff."""
     # flamepy/core/ops/pointwise.py: "div"
     def div(self, b: TensorLike, /) -> Tensor:
         """a / b; integers give float32. See flamepy.div."""
@@ -166,6 +196,12 @@ class Methods(TensorMethods):
     @overload
     def log_softmax(self, dim: int = -1) -> Tensor:
         """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
+    # flamepy/ops/scans.py: logcumsumexp
+    @overload
+    def logcumsumexp(self, axis: int = 0) -> Tensor: ...
+    @overload
+    def logcumsumexp(self, dim: int = 0) -> Tensor:
+        """log(cumsum(exp(x))) along an axis, without overflow; computed in float64. See flamepy.logcumsumexp."""
     # flamepy/ops/logic.py: "logical_and"
     def logical_and(self, b: TensorLike, /) -> Tensor:
         """Both hold. See flamepy.logical_and."""

@@ -48,7 +48,7 @@ GIVEN: dict[str, dict] = {  # what PyTorch's gets beside x, where that is not y
 }  # fmt: skip
 MORE = {
     "addmm": "x, y, z", "addcmul": "x, y, z, value=value", "addcdiv": "x, y, z, value=value", "lerp": "x, y, weight",
-    "clip": "x, low, high", "cumsum": "x, -1", "swapdims": "x, a, b", "one_hot": "ids, classes", "prelu": "x, weight",
+    "clip": "x, low, high", "swapdims": "x, a, b", "one_hot": "ids, classes", "prelu": "x, weight",
     "adaptive_avg_pool2d": "x, 1", "kl_div": "x, y, reduction='batchmean'",
     "hstack": "[x, y]", "vstack": "[x, y]", "softmin": "x, 1",
     "flip": "x, [0]", "roll": "x, n, 0", "tile": "x, (n, 1)", "repeat_interleave": "x, n, 0", "index_add": "x, 0, ids, y",

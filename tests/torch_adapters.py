@@ -27,6 +27,7 @@ class Row(NamedTuple):
     random: Callable[..., Any] = lambda x, *args, **options: False  # samples whose answer is drawn: not comparable
     fixed: tuple[int, ...] = ()  # arguments flamepy sends no gradient to (targets of some losses, by promise)
     edge: Callable[..., Any] | None = None  # where flamepy promises another value than PyTorch gives: not compared
+    rough: bool = False  # PyTorch's own gradient has few digits in float32
 
 
 def given(*names: str) -> Callable[..., bool]:
@@ -269,4 +270,6 @@ NETWORK: dict[str, Row] = {
     ),
     "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
 }
-ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK}
+from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)
+
+ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS}

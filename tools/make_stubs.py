@@ -67,7 +67,7 @@ def typed(function: str, p: inspect.Parameter, of_op: bool) -> str:
     if not of_op and p.annotation not in ("Any", p.empty):
         return NAMES[p.name] if p.annotation == "Axis" else str(p.annotation)
     if named and not (of_op and isinstance(p.default, int | float | str) and p.name == "axis"):
-        return named
+        return f"{named} | None" if named == "DTypeLike" and p.default is None else named
     if p.default is None:
         return "TensorLike | None"
     return "TensorLike" if p.default is p.empty else type(p.default).__name__
@@ -82,7 +82,8 @@ def declared(name: str, function: Callable[..., Any], method: bool, indent: str)
         default = p.default if isinstance(p.default, int | float | str | None) or p.default is p.empty else ...
         default = p.empty if p.name in NEEDED else default
         parameters.append((p, "self" if method and i == 0 else p.name, "" if method and i == 0 else typed(name, p, of_op), default))
-    result = "list[Tensor]" if str(signature.return_annotation).startswith("list") else "Tensor"
+    returned = str(signature.return_annotation)
+    result = "list[Tensor]" if returned.startswith("list") else "tuple[Tensor, Tensor]" if returned == "Found" else "Tensor"
     spoken = {new: old for old, new in ALIASES.items()}
     other = any(p.name in spoken for p, *_ in parameters)
     found = []

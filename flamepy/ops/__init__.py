@@ -6,6 +6,7 @@ writes).
     activations.py powers.py rounding.py logic.py   one number at a time
     products.py conv.py attention.py                products
     reduce_more.py variance.py                      many numbers to one
+    scans.py                                        everything up to each number
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     shape_more.py joining.py picking.py             moving numbers about
     random.py                                       random numbers
@@ -36,6 +37,7 @@ from . import (  # noqa: F401
     rounding,
     row_norms,
     rows,
+    scans,
     shape_more,
     variance,
 )

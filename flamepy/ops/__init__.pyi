@@ -230,6 +230,72 @@ def cross_entropy(
     0.6931
     """
 
+# flamepy/ops/scans.py: cummax
+@overload
+def cummax(x: TensorLike, axis: int = 0) -> Tensor: ...
+@overload
+def cummax(x: TensorLike, dim: int = 0) -> Tensor:
+    """(values, indices) of the largest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch.
+
+    Shapes: x's, both. The gradient goes to the elements that were taken.
+    >>> [t.tolist() for t in fp.cummax(fp.tensor([1.0, 3.0, 2.0, 3.0]))]
+    [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]
+    """
+
+# flamepy/ops/scans.py: cummin
+@overload
+def cummin(x: TensorLike, axis: int = 0) -> Tensor: ...
+@overload
+def cummin(x: TensorLike, dim: int = 0) -> Tensor:
+    """(values, indices) of the smallest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch.
+
+    Shapes: x's, both. The gradient goes to the elements that were taken.
+    >>> [t.tolist() for t in fp.cummin(fp.tensor([3.0, 1.0, 2.0]))]
+    [[3.0, 1.0, 1.0], [0, 1, 1]]
+    """
+
+# flamepy/ops/scans.py: cumprod
+@overload
+def cumprod(x: TensorLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor: ...
+@overload
+def cumprod(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """The product of the elements up to each one along an axis; without one, of the flattened x. Gradients are right at zeros, too.
+
+    Shapes and types: as cumsum.
+    >>> fp.cumprod(fp.tensor([1.0, 2.0, 3.0]), axis=0).tolist()
+    [1.0, 2.0, 6.0]
+    """
+
+# flamepy/ops/scans.py: cumsum
+@overload
+def cumsum(x: TensorLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor: ...
+@overload
+def cumsum(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """The sum of the elements up to each one along an axis; without one, of the flattened x. Added up in float64, rounded to x's type.
+
+    Shapes: x's, or (x.size,). Bools and small integers give int64; dtype: the type to cast to before. Raises IndexOutOfRange.
+    >>> fp.cumsum(fp.tensor([1.0, 2.0, 3.0]), axis=0).tolist()
+    [1.0, 3.0, 6.0]
+    """
+
+# flamepy/ops/scans.py: diff
+@overload
+def diff(
+    x: TensorLike,
+    n: int = 1,
+    axis: int = -1,
+    prepend: TensorLike | None = None,
+    append: TensorLike | None = None,
+) -> Tensor: ...
+@overload
+def diff(x: TensorLike, n: int = 1, dim: int = -1, prepend: TensorLike | None = None, append: TensorLike | None = None) -> Tensor:
+    """Differences of neighbours along an axis, n times over; before that, `prepend` and `append` (numbers too) are put to its ends.
+
+    Shapes: x's with n less at the axis. Of bools: whether neighbours differ. Raises ShapeError for a scalar, ValueError for n below 0.
+    >>> fp.diff(fp.tensor([1.0, 4.0, 9.0])).tolist()
+    [3.0, 5.0]
+    """
+
 # flamepy/core/ops/pointwise.py: "div"
 def div(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a / b; integers give float32.
@@ -532,6 +598,18 @@ def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
     Types: floats; integers and bools are computed in float32.
     >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
     [-0.6931, -0.6931]
+    """
+
+# flamepy/ops/scans.py: logcumsumexp
+@overload
+def logcumsumexp(x: TensorLike, axis: int = 0) -> Tensor: ...
+@overload
+def logcumsumexp(x: TensorLike, dim: int = 0) -> Tensor:
+    """log(cumsum(exp(x))) along an axis, without overflow; computed in float64.
+
+    Shapes: x's. Raises DTypeError unless x is of floats.
+    >>> [round(v, 4) for v in fp.logcumsumexp(fp.tensor([0.0, 0.0])).tolist()]
+    [0.0, 0.6931]
     """
 
 # flamepy/ops/logic.py: "logical_and"

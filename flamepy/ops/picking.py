@@ -145,8 +145,10 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
         raise ShapeError(f"gather: index {shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
     ids = checked_index("gather", index, x.shape[a] if x.ndim else 1, x.device)
-    if not x.ndim:
-        return reshape(x, ())
+    return picked_along(x, a, ids) if x.ndim else reshape(x, ())
+
+
+def picked_along(x: Any, a: int, ids: Any) -> Any:
+    """The elements of x at these places along axis a, for ids (int64, as many axes as x) that are known to be right."""
     strides = contiguous_strides(x.shape)
-    flat = placed_ids(ids, x.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
-    return gathered(x, flat, 1, shape)
+    return gathered(x, placed_ids(ids, x.shape[a], ids.shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a]), 1, ids.shape)

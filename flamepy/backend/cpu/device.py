@@ -35,7 +35,7 @@ COSTLY_SHARE = 4
 COSTLY = {"bell", "cos", "erf", "exp", "exp_down", "expm1", "log", "log1p", "normal_tail", "pow", "sin", "tanh"}
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
-    "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random",
+    "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random", "loops.scan",
     "products.matmul", "attention.attention", "conv.conv", "conv.pooling",
 )  # fmt: skip
 

@@ -30,8 +30,8 @@ from .runtime.stream import CudaStream, Launch
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
-    "loops.maps", "loops.moves", "loops.scatter", "loops.random", "rows.rows", "loops.reduce", "loops.spans", "products.matmul",
-    "attention.attention", "conv.conv", "conv.pooling",
+    "loops.maps", "loops.moves", "loops.scatter", "loops.random", "rows.rows", "loops.reduce", "loops.scan", "loops.spans",
+    "products.matmul", "attention.attention", "conv.conv", "conv.pooling",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from ...core.dtypes import STORED, computed
 from ...core.kernels import KERNELS
 from ..base import Buffer, Device
 from ..host import HostStream
-from . import networks, rows, spans  # noqa: F401  (their kernels enter the list)
+from . import networks, order, rows, spans  # noqa: F401  (their kernels enter the list)
 
 
 def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:

@@ -1,0 +1,67 @@
+"""Scans: each number along an axis is made of what came before it, (p, q) = F(p, q, a, b), and q is kept.
+
+A line is gone through by one worker, or where lines lie side by side a block of them together; so the bits do not depend on threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..runtime.family import launcher, loop
+from ..runtime.parallel import tasks
+from ..runtime.workspace import COLUMNS
+from .maps import F, at
+from .runs import fill_run
+
+
+@loop
+def scan_lines(part, out, a, b, n, reverse, p, q):
+    """(p, q) = F(p, q, a[t, i], b[t, i]), out[t, i] = q for each line t; b None: i."""
+    for t in tasks(part, out.size // n):
+        scan_line(out, a, b, t * n, n, reverse, p, q, F)
+
+
+def scan_line(out, a, b, first, n, reverse, p, q, f):
+    for k in range(n):
+        i = n - 1 - k if reverse else k
+        p, q = f(p, q, at(a, first + i), second(b, first + i, i))
+        out[np.uintp(first + i)] = q
+
+
+def second(b, at_i, i):
+    if b is None:
+        return i
+    return at(b, at_i)
+
+
+@loop
+def scan_columns(part, out, ps, qs, a, b, n, inner, reverse, p, q):
+    """The same for lines whose numbers are `inner` apart; ps and qs hold p and q of each."""
+    blocks = (inner + COLUMNS - 1) // COLUMNS
+    for t in tasks(part, ps.size // inner * blocks):
+        o, lo = t // blocks, t % blocks * COLUMNS
+        hi = min(inner, lo + COLUMNS)
+        mine, own = ps[o * inner + lo : o * inner + hi], qs[o * inner + lo : o * inner + hi]
+        fill_run(mine, p)
+        fill_run(own, q)
+        for k in range(n):
+            i = n - 1 - k if reverse else k
+            start = (o * n + i) * inner + lo
+            scan_row(out[start : start + hi - lo], mine, own, a, b, start, i, F)
+
+
+def scan_row(out, ps, qs, a, b, start, i, f):
+    for j in range(np.uintp(out.size)):
+        p, q = f(ps[j], qs[j], at(a, start + j), second(b, start + j, i))
+        ps[j], qs[j] = p, q
+        out[j] = q
+
+
+# ---- launchers ----
+@launcher
+def scan(go, outs, ins, outer, n, inner, reverse, p, q):
+    if inner == 1:
+        go(scan_lines, outs, ins, (n, bool(reverse), p, q))
+    else:
+        held = go.empty(outer * inner, p.dtype), go.empty(outer * inner, q.dtype)
+        go(scan_columns, (*outs, *held), ins, (n, inner, bool(reverse), p, q))
