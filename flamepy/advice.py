@@ -145,7 +145,6 @@ ADVICE = {
         "Softmax": "x.softmax(axis=-1)", "LogSoftmax": "x.log_softmax(axis=-1)",
         "MultiheadAttention": "nn.MultiHeadAttention(width, heads, causal=...)", "utils": "flamepy.clip_grad_norm(grads, max_norm)",
         "BatchNorm1d BatchNorm2d": NORMS, "TransformerEncoderLayer": "nn.TransformerBlock(width, heads, causal=...)",
-        "RNN GRU LSTM": "Write its cell with nn.Linear layers, and go through the time steps",
         "Dropout2d": "x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads", "Identity": "nn.Sequential()",
         "AvgPool2d": "nn.functional.avg_pool2d(x, kernel_size)",

@@ -40,6 +40,12 @@ from .module import Module as Module
 from .names import from_torch_names as from_torch_names
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
+from .recurrent import GRUCell as GRUCell
+from .recurrent import LSTMCell as LSTMCell
+from .recurrent import RNNCell as RNNCell
 
 if not TYPE_CHECKING:
     __getattr__ = _missing_in("nn", globals())

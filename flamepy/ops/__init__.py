@@ -4,7 +4,7 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     activations.py powers.py rounding.py logic.py   one number at a time
-    products.py conv.py attention.py                products
+    products.py conv.py attention.py recurrent.py   products
     reduce_more.py variance.py                      many numbers to one
     scans.py                                        everything up to each number
     rows.py row_norms.py losses.py rowwise.py       one row at a time
@@ -33,6 +33,7 @@ from . import (  # noqa: F401
     powers,
     products,
     random,
+    recurrent,
     reduce_more,
     rounding,
     row_norms,

@@ -453,6 +453,41 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     [-0.1002, 1.3998]
     """
 
+# flamepy/ops/recurrent.py: gru
+def gru(
+    x: TensorLike,
+    w_ih: TensorLike,
+    w_hh: TensorLike,
+    b_ih: TensorLike | None = None,
+    b_hh: TensorLike | None = None,
+    h0: TensorLike | None = None,
+    *,
+    lengths: TensorLike | None = None,
+    reverse: bool = False,
+) -> Tensor:
+    """One GRU layer (Cho et al. 2014, arXiv:1406.1078) over all time steps: (y (T, B, H), h_n (B, H)).
+
+    Shapes and options: see lstm(), with 3 H for 4 H: gates in the order r, z, n. As in PyTorch r multiplies h @ w_hn.T + b_hn.
+    >>> F.gru(fp.zeros(2, 1, 1), fp.zeros(3, 1), fp.zeros(3, 1), h0=fp.ones(1, 1))[0].tolist()
+    [[[0.5]], [[0.25]]]
+    """
+
+# flamepy/ops/recurrent.py: gru_cell
+def gru_cell(
+    x: TensorLike,
+    h: TensorLike,
+    w_ih: TensorLike,
+    w_hh: TensorLike,
+    b_ih: TensorLike | None = None,
+    b_hh: TensorLike | None = None,
+) -> Tensor:
+    """One step of gru(): h from x and that of the step before. It has derivatives of any order.
+
+    Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as gru() has them. Raises ShapeError.
+    >>> F.gru_cell(fp.zeros(1, 1), fp.ones(1, 1), fp.zeros(3, 1), fp.zeros(3, 1)).tolist()
+    [[0.5]]
+    """
+
 # flamepy/core/ops/pointwise.py: "gt"
 def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a > b.
@@ -661,6 +696,46 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
     0.6931
+    """
+
+# flamepy/ops/recurrent.py: lstm
+def lstm(
+    x: TensorLike,
+    w_ih: TensorLike,
+    w_hh: TensorLike,
+    b_ih: TensorLike | None = None,
+    b_hh: TensorLike | None = None,
+    h0: TensorLike | None = None,
+    c0: TensorLike | None = None,
+    *,
+    lengths: TensorLike | None = None,
+    reverse: bool = False,
+) -> Tensor:
+    """One LSTM layer (Hochreiter & Schmidhuber 1997) over all time steps: (y (T, B, H), h_n (B, H), c_n (B, H)).
+
+    Shapes: x (T, B, n_in), w_ih (4 H, n_in), w_hh (4 H, H), b_ih and b_hh (4 H,), gates in the order i, f, g, o; h0 and c0 (B, H), zeros
+    if not given. `lengths` (B,): how many steps each row has; y is 0 beyond, h_n and c_n are those of its last step. `reverse`: from each
+    row's last step to its first. 16-bit floats are computed in float32. Raises ShapeError, IndexOutOfRange for a length that x does not
+    have.
+    >>> [t.tolist() for t in F.lstm(fp.zeros(1, 1, 2), fp.zeros(4, 2), fp.zeros(4, 1))]
+    [[[[0.0]]], [[0.0]], [[0.0]]]
+    """
+
+# flamepy/ops/recurrent.py: lstm_cell
+def lstm_cell(
+    x: TensorLike,
+    h: TensorLike,
+    c: TensorLike,
+    w_ih: TensorLike,
+    w_hh: TensorLike,
+    b_ih: TensorLike | None = None,
+    b_hh: TensorLike | None = None,
+) -> Tensor:
+    """One step of lstm(): (h, c) from x and those of the step before. It has derivatives of any order.
+
+    Shapes: x (B, n_in) or (n_in,), h and c (B, H) or (H,), weights as lstm() has them. Raises ShapeError.
+    >>> [s.tolist() for s in F.lstm_cell(fp.zeros(1, 1), fp.zeros(1, 1), fp.zeros(1, 1), fp.zeros(4, 1), fp.zeros(4, 1))]
+    [[[0.0]], [[0.0]]]
     """
 
 # flamepy/core/ops/pointwise.py: "lt"
@@ -949,6 +1024,44 @@ def rms_norm(
     Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
     [0.2, 1.4]
+    """
+
+# flamepy/ops/recurrent.py: rnn
+def rnn(
+    x: TensorLike,
+    w_ih: TensorLike,
+    w_hh: TensorLike,
+    b_ih: TensorLike | None = None,
+    b_hh: TensorLike | None = None,
+    h0: TensorLike | None = None,
+    *,
+    nonlinearity: str = 'tanh',
+    lengths: TensorLike | None = None,
+    reverse: bool = False,
+) -> Tensor:
+    """One layer of h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh) over all time steps (Elman 1990): (y (T, B, H), h_n (B, H)).
+
+    Shapes and options: see lstm(), with H for 4 H. nonlinearity: "tanh" or "relu".
+    >>> F.rnn(fp.ones(2, 1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu")[0].tolist()
+    [[[1.0]], [[2.0]]]
+    """
+
+# flamepy/ops/recurrent.py: rnn_cell
+def rnn_cell(
+    x: TensorLike,
+    h: TensorLike,
+    w_ih: TensorLike,
+    w_hh: TensorLike,
+    b_ih: TensorLike | None = None,
+    b_hh: TensorLike | None = None,
+    *,
+    nonlinearity: str = 'tanh',
+) -> Tensor:
+    """One step of rnn(): h from x and that of the step before. It has derivatives of any order.
+
+    Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as rnn() has them. Raises ShapeError.
+    >>> F.rnn_cell(fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu").tolist()
+    [[2.0]]
     """
 
 # flamepy/ops/rounding.py: "round"
