@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .libraries import Jax, torch_module
-from .networks import CLIP, LR, Gpt, Row, Shape, batch, sequential, weights
+from .networks import CLIP, LR, Gpt, Lstm, Row, Shape, batch, sequential, weights
 
 Step = Callable[[], tuple[float, Any]]
 
@@ -60,10 +60,31 @@ def torch_gpt(shape: Gpt) -> Any:
     return GPT()
 
 
+def torch_lstm(shape: Lstm) -> Any:
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.head = nn.Embedding(shape.vocabulary, shape.inputs), nn.Linear(shape.width, shape.vocabulary)
+            self.lstm = nn.LSTM(shape.inputs, shape.width, shape.layers)
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.lstm(self.token(ids))[0]).view(-1, shape.vocabulary)
+
+    return Model()
+
+
+def torch_model(shape: Shape) -> Any:
+    if isinstance(shape, Gpt):
+        return torch_gpt(shape)
+    return torch_lstm(shape) if isinstance(shape, Lstm) else sequential(torch_module().nn, shape)
+
+
 def torch_step(shape: Shape, compiled: bool = False, device: str = "cpu", half: bool = False) -> Step:
     """half: products in bfloat16, by autocast."""
     torch = torch_module()
-    model = torch_gpt(shape) if isinstance(shape, Gpt) else sequential(torch.nn, shape)
+    model = torch_model(shape)
     model.load_state_dict({name: torch.tensor(w) for name, w in weights(shape).items()})
     model.to(device)
     ps = list(model.parameters())
@@ -109,6 +130,29 @@ def jax_gpt(L: Jax, shape: Gpt, p: dict[str, Any], ids: Any) -> Any:
     return (norm("norm", x) @ p["token.weight"].T).reshape(-1, shape.vocabulary)
 
 
+def jax_lstm(L: Jax, shape: Lstm, p: dict[str, Any], ids: Any) -> Any:
+    x = p["token.weight"][ids]
+    for i in range(shape.layers):
+        w, b = p[f"lstm.weight_hh_l{i}"], p[f"lstm.bias_hh_l{i}"]
+
+        def step(state: Any, gates: Any, w: Any = w, b: Any = b) -> Any:
+            h, c = state
+            i, f, g, o = L.jnp.split(gates + h @ w + b, 4, -1)
+            c = L.jax.nn.sigmoid(f) * c + L.jax.nn.sigmoid(i) * L.jnp.tanh(g)
+            h = L.jax.nn.sigmoid(o) * L.jnp.tanh(c)
+            return (h, c), h
+
+        zeros = L.jnp.zeros((ids.shape[1], shape.width))
+        _, x = L.jax.lax.scan(step, (zeros, zeros), x @ p[f"lstm.weight_ih_l{i}"] + p[f"lstm.bias_ih_l{i}"])
+    return (x @ p["head.weight"] + p["head.bias"]).reshape(-1, shape.vocabulary)
+
+
+def jax_network(L: Jax, shape: Shape, p: dict[str, Any], x: Any) -> Any:
+    if isinstance(shape, Gpt):
+        return jax_gpt(L, shape, p, x)
+    return jax_lstm(L, shape, p, x) if isinstance(shape, Lstm) else jax_row(L, shape, p, x)
+
+
 def jax_row(L: Jax, shape: Row, p: dict[str, Any], x: Any) -> Any:
     for i, (kind, *_) in enumerate(shape.layers):
         if kind == "linear":
@@ -135,7 +179,7 @@ def jax_step(shape: Shape) -> Step:
     x, y = (jnp.asarray(a) for a in batch(shape))
 
     def loss_of(p: Any, x: Any, y: Any) -> Any:
-        return L.cross_entropy(jax_gpt(L, shape, p, x) if isinstance(shape, Gpt) else jax_row(L, shape, p, x), y)
+        return L.cross_entropy(jax_network(L, shape, p, x), y)
 
     def whole(p: Any, m: Any, v: Any, rises: Any, x: Any, y: Any) -> Any:
         loss, g = jax.value_and_grad(loss_of)(p, x, y)

@@ -1,6 +1,7 @@
 """The networks of suite `step`: shapes, first weights and data (the same in every process), and how much arithmetic a step is.
 
-GPTs are as GPT-2: layer norm first, gelu by tanh, the head tied to the token vectors; AdamW. The MLPs and the digits CNN are rows of
+GPTs are as GPT-2: layer norm first, gelu by tanh, the head tied to the token vectors; AdamW. The LSTM is a language model, too: token
+vectors, layers over time (time comes first), a head; AdamW. The MLPs and the digits CNN are rows of
 layers; Adam. Weights are named as flamepy and PyTorch both name them.
 """
 
@@ -27,6 +28,16 @@ class Gpt(NamedTuple):
     decay: float = 0.01
 
 
+class Lstm(NamedTuple):
+    layers: int
+    inputs: int
+    width: int
+    context: int
+    batch: int
+    vocabulary: int
+    decay: float = 0.01
+
+
 class Row(NamedTuple):
     """Layers one after the other: ("linear", n_in, n_out), ("conv", c_in, c_out) of 3 x 3 with a border, ("relu",), ("pool",) by 2,
     ("flatten",); `shape` is one example's."""
@@ -38,7 +49,7 @@ class Row(NamedTuple):
     decay: float = 0.0
 
 
-Shape = Gpt | Row
+Shape = Gpt | Lstm | Row
 
 
 def mlp(batch: int, *sizes: int) -> Row:
@@ -59,6 +70,7 @@ SHAPES: dict[str, Shape] = {
     "mlp-small": mlp(64, 784, 256, 128, 10),
     "mlp-large": mlp(512, 784, 1024, 1024, 10),
     "digits-cnn": Row(CNN, (1, 8, 8), 64),
+    "lstm": Lstm(2, 128, 256, 64, 16, 2000),
 }
 
 
@@ -71,6 +83,16 @@ def sizes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
                 yield f"{i}.bias", (ends[1],)
         return
     width = shape.width
+    if isinstance(shape, Lstm):
+        yield "token.weight", (shape.vocabulary, shape.inputs)
+        for i in range(shape.layers):
+            yield f"lstm.weight_ih_l{i}", (4 * width, width if i else shape.inputs)
+            yield f"lstm.weight_hh_l{i}", (4 * width, width)
+            yield f"lstm.bias_ih_l{i}", (4 * width,)
+            yield f"lstm.bias_hh_l{i}", (4 * width,)
+        yield "head.weight", (shape.vocabulary, width)
+        yield "head.bias", (shape.vocabulary,)
+        return
     yield "token.weight", (shape.vocabulary, width)
     yield "position.weight", (shape.context, width)
     for i in range(shape.layers):
@@ -99,10 +121,13 @@ def weights(shape: Shape) -> dict[str, np.ndarray]:
 
 
 def batch(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and class ids; a GPT's inputs are ids (batch, context), its classes are flat."""
+    """Inputs and class ids; a GPT's inputs are ids (batch, context), an LSTM's (context, batch), their classes are flat."""
     random = np.random.default_rng(1)
     if isinstance(shape, Gpt):
         ids = random.integers(0, shape.vocabulary, (2, shape.batch, shape.context))
+        return ids[0], ids[1].reshape(-1)
+    if isinstance(shape, Lstm):
+        ids = random.integers(0, shape.vocabulary, (2, shape.context, shape.batch))
         return ids[0], ids[1].reshape(-1)
     return random.standard_normal((shape.batch, *shape.shape), np.float32), random.integers(0, shape.classes, shape.batch)
 
@@ -113,6 +138,9 @@ def flops(shape: Shape) -> float:
         products = shape.layers * 12 * shape.width**2 + shape.vocabulary * shape.width
         scores = shape.layers * shape.context * shape.width
         return 6.0 * shape.batch * shape.context * (products + scores)
+    if isinstance(shape, Lstm):
+        each = [4 * shape.width * (shape.width + (shape.width if i else shape.inputs)) for i in range(shape.layers)]
+        return 6.0 * shape.batch * shape.context * (sum(each) + shape.vocabulary * shape.width)
     total, places = 0.0, math.prod(shape.shape[1:])
     for i, (kind, *ends) in enumerate(shape.layers):
         if kind == "pool":

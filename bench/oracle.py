@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .libraries import Numpy
-from .networks import CLIP, LR, Gpt, Shape, batch, weights
+from .networks import CLIP, LR, Gpt, Lstm, Shape, batch, weights
 
 Back = Callable[[Any], Any]
 Layer = Callable[[Any], tuple[Any, Back]]
@@ -146,15 +146,55 @@ def embedding(w: Arrays, d: Arrays) -> Layer:
     def run(ids: Any) -> tuple[Any, Back]:
         def back(g: Any) -> None:
             np.add.at(d["token.weight"], ids, g)
-            d["position.weight"] += g.sum(0)
+            if "position.weight" in d:
+                d["position.weight"] += g.sum(0)
 
-        return w["token.weight"][ids] + w["position.weight"], back
+        return w["token.weight"][ids] + w.get("position.weight", 0), back
+
+    return run
+
+
+def lstm(w: Arrays, d: Arrays, i: int) -> Layer:
+    """Layer i over time, which is the first axis."""
+
+    def sigmoid(z: Any) -> Any:
+        return 1 / (1 + np.exp(-z))
+
+    names = [f"lstm.{part}_l{i}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    w_ih, w_hh, b_ih, b_hh = (w[name] for name in names)
+
+    def run(x: Any) -> tuple[Any, Back]:
+        h = c = np.zeros((x.shape[1], w_hh.shape[1]))
+        kept, y = [], []
+        for now in x:
+            a, f, b, o = np.split(now @ w_ih.T + b_ih + h @ w_hh.T + b_hh, 4, -1)
+            a, f, b, o, before = sigmoid(a), sigmoid(f), np.tanh(b), sigmoid(o), (h, c)
+            c = f * c + a * b
+            h = o * np.tanh(c)
+            kept.append((a, f, b, o, np.tanh(c), before))
+            y.append(h)
+
+        def back(g: Any) -> Any:
+            dx, dh, dc = np.zeros_like(x), np.zeros_like(h), np.zeros_like(c)
+            for t in range(len(x))[::-1]:
+                a, f, b, o, top, (past, last) = kept[t]
+                dh = dh + g[t]
+                dc = dc + dh * o * (1 - top * top)
+                dz = np.concatenate([dc * b * a * (1 - a), dc * last * f * (1 - f), dc * a * (1 - b * b), dh * top * o * (1 - o)], -1)
+                for name, part in zip(names, (dz.T @ x[t], dz.T @ past, dz.sum(0), dz.sum(0)), strict=True):
+                    d[name] += part
+                dx[t], dh, dc = dz @ w_ih, dz @ w_hh, dc * f
+            return dx
+
+        return np.array(y), back
 
     return run
 
 
 def network(shape: Shape, w: Arrays, d: Arrays) -> Layer:
     """The whole network, up to the logits."""
+    if isinstance(shape, Lstm):
+        return chain(embedding(w, d), *[lstm(w, d, i) for i in range(shape.layers)], linear(w, d, "head"))
     if not isinstance(shape, Gpt):
         plain = {"relu": relu, "flatten": flatten, "pool": pool}
         wide = {"linear": linear, "conv": conv}

@@ -1,4 +1,4 @@
-"""Whole training steps: forward, cross-entropy, backward, clip to a joint norm of 1, AdamW (GPTs) or Adam; the loss reaches the host.
+"""Whole training steps: forward, cross-entropy, backward, clip to a joint norm of 1, AdamW (of GPTs, LSTMs) or Adam; the loss is read.
 
     eager     every op runs when it is called
     replay    flamepy.capture(step): the second call is recorded, later ones replay the record
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import contenders, oracle
-from .networks import CLIP, LR, SHAPES, Gpt, Shape, batch, flops, sequential, weights
+from .networks import CLIP, LR, SHAPES, Gpt, Lstm, Shape, batch, flops, sequential, weights
 from .work import MODES, Job, Work, close
 
 OURS = "flamepy"
@@ -62,11 +62,35 @@ def flamepy_gpt(shape: Gpt, device: Any = None) -> Any:
     return GPT()
 
 
+def flamepy_lstm(shape: Lstm, device: Any = None) -> Any:
+    """A language model of LSTM layers, plainly, from flamepy.nn."""
+    from flamepy import nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.token = nn.Embedding(shape.vocabulary, shape.inputs, device=device)
+            self.lstm = nn.LSTM(shape.inputs, shape.width, shape.layers, device=device)
+            self.head = nn.Linear(shape.width, shape.vocabulary, device=device)
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.lstm(self.token(ids))[0]).reshape((ids.size, shape.vocabulary))
+
+    return Model()
+
+
+def flamepy_model(shape: Shape, device: Any = None) -> Any:
+    from flamepy import nn
+
+    if isinstance(shape, Gpt):
+        return flamepy_gpt(shape, device)
+    return flamepy_lstm(shape, device) if isinstance(shape, Lstm) else sequential(nn, shape)
+
+
 def flamepy_step(shape: Shape, mode: str, device: Any = None, compute: str | None = None) -> Any:
     import flamepy as fp
     import flamepy.nn.functional as F
 
-    model = flamepy_gpt(shape, device) if isinstance(shape, Gpt) else sequential(fp.nn, shape)
+    model = flamepy_model(shape, device)
     model.load_state_dict(weights(shape))
     model.params.pack()
     model.compute_dtype = compute

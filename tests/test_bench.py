@@ -188,6 +188,7 @@ def test_a_wrong_gradient_is_found():
 # ---- the oracle's training steps -------------------------------------------------------------------------------------------------
 SMALL = {
     "gpt": networks.Gpt(1, 2, 16, 8, 3, vocabulary=11),
+    "lstm": networks.Lstm(2, 4, 6, 5, 3, 11),
     "cnn": networks.Row((("conv", 1, 4), ("relu",), ("pool",), ("flatten",), ("linear", 64, 10)), (1, 8, 8), 6),
 }
 
