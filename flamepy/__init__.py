@@ -57,6 +57,9 @@ from .creation import rand as rand
 from .creation import rand_like as rand_like
 from .creation import randn as randn
 from .creation import randn_like as randn_like
+from .creation import tri as tri
+from .creation import tril_indices as tril_indices
+from .creation import triu_indices as triu_indices
 from .creation import uniform as uniform
 from .creation import uniform_like as uniform_like
 from .creation import zeros as zeros

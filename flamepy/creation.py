@@ -14,7 +14,7 @@ from .core.creation import random_tensor, shape_of
 from .core.creation import uniform as uniform
 from .core.creation import zeros as zeros
 from .core.errors import DTypeError, ShapeError
-from .dtypes import FLOATS, checked_number, float32, is_count
+from .dtypes import FLOATS, checked_int, checked_number, float32, is_count
 from .tensors import Tensor, full_like, tensor
 
 
@@ -46,6 +46,26 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
         if not is_count(size):
             raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
     return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
+
+
+def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on and below the k-th diagonal of an n by m matrix (m defaults to n), zeros above."""
+    for size in (n, n if m is None else m):
+        if not is_count(size):
+            raise ShapeError(f"tri: not a size: {size!r}. Use a whole number, 0 or more.")
+    return tensor(np.tri(n, m, checked_int("tri", "k", k)), float32 if dtype is None else dtype, device)
+
+
+def tril_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
+    """Rows and columns of what tril(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
+    rows, columns = np.nonzero(tri(n, m, k, device="plain").numpy())
+    return tensor(rows, device=device), tensor(columns, device=device)
+
+
+def triu_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
+    """Rows and columns of what triu(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
+    rows, columns = np.nonzero(tri(n, m, k - 1, device="plain").numpy() == 0)
+    return tensor(rows, device=device), tensor(columns, device=device)
 
 
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Every error flamepy raises, as one tree, and its warnings.
 
     FlameError
-    |- ShapeError(ValueError)            sizes that do not fit together
+    |- ShapeError(ValueError, RuntimeError)  sizes that do not fit together
     |- DTypeError(TypeError)             a type an op does not take, or two float types mixed
     |- IndexOutOfRange(IndexError)       an index or class id outside its axis
     |- DeviceError(RuntimeError)         a device or library that is not there

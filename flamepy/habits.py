@@ -1,4 +1,5 @@
-"""Other libraries' habits: `dim` and `keepdim` are taken for `axis` and `keepdims`, by ops and by functions composed of them; x.size()."""
+"""Other libraries' habits: `dim`, `keepdim` and the like are taken for `axis` and `keepdims`, by ops and by functions composed of them;
+x.size()."""
 
 from __future__ import annotations
 
@@ -11,6 +12,10 @@ from .core.spec import Spec
 from .core.tensor import attach
 
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
+SPELT = {  # the same and less frequent ones: what each may stand for
+    **{new: (old,) for new, old in ALIASES.items()}, "dims": ("axis", "axes"), "start_dim": ("start_axis",), "end_dim": ("end_axis",),
+    "dim0": ("axis0",), "dim1": ("axis1",), "dim2": ("axis2",), "shifts": ("shift",), "diagonal": ("k",), "offset": ("k",),
+}  # fmt: skip
 IGNORED = {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 
 
@@ -18,22 +23,25 @@ def spoken(op: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Options of an op by the names that it has for them; without those that say nothing to an op that could take them by name."""
     found = {}
     for key, value in options.items():
-        own = ALIASES[key] if ALIASES.get(key) in op.attributes else key
+        own = next((name for name in SPELT.get(key, ()) if name in op.attributes and key not in op.attributes), key)
         if own in op.attributes or own in op.named or value is not None or key not in IGNORED or not op.named:
             found[own] = value
     return found
 
 
 def composed(name: str, function: Any) -> Any:
-    """A function composed of ops that takes these names, too, if it has an axis."""
-    if "axis" not in function.__code__.co_varnames[: function.__code__.co_argcount]:
+    """A function composed of ops that takes these names, too, if it has what they stand for."""
+    code = function.__code__
+    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    own = {new: old for new, olds in SPELT.items() for old in olds if old in taken and new not in taken}
+    if not own:
         return function
 
     @functools.wraps(function)
     def renaming(*args: Any, **options: Any) -> Any:
         if not options:
             return function(*args)
-        return function(*args, **{ALIASES.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED})
+        return function(*args, **{own.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED})
 
     return renaming
 

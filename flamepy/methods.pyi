@@ -35,6 +35,15 @@ class Methods(TensorMethods):
     @overload
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing. See flamepy.argmin."""
+    # flamepy/ops/stacking.py: atleast_1d
+    def atleast_1d(self, *xs: TensorLike) -> Tensor:
+        """Tensors with an axis at least; several give a list. See flamepy.atleast_1d."""
+    # flamepy/ops/stacking.py: atleast_2d
+    def atleast_2d(self, *xs: TensorLike) -> Tensor:
+        """Tensors with two axes at least; several give a list. See flamepy.atleast_2d."""
+    # flamepy/ops/stacking.py: atleast_3d
+    def atleast_3d(self, *xs: TensorLike) -> Tensor:
+        """Tensors with three axes at least; several give a list. See flamepy.atleast_3d."""
     # flamepy/ops/losses.py: binary_cross_entropy
     def binary_cross_entropy(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]. See flamepy.binary_cross_entropy."""
@@ -47,6 +56,9 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives. See flamepy.binary_cross_entropy_with_logits."""
+    # flamepy/ops/stacking.py: broadcast_tensors
+    def broadcast_tensors(self, *xs: TensorLike) -> list[Tensor]:
+        """The tensors, each repeated to the shape that all broadcast to. See flamepy.broadcast_tensors."""
     # flamepy/core/ops/shape.py: broadcast_to
     def broadcast_to(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand. See flamepy.broadcast_to."""
@@ -71,6 +83,9 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: clamp
     def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
         """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN. See flamepy.clamp."""
+    # flamepy/ops/stacking.py: column_stack
+    def column_stack(self) -> Tensor:
+        """Tensors side by side, those of one axis as columns. See flamepy.column_stack."""
     # flamepy/core/ops/pointwise.py: "cos"
     def cos(self) -> Tensor:
         """Cosine of x in radians. See flamepy.cos."""
@@ -109,6 +124,18 @@ class Methods(TensorMethods):
     @overload
     def cumsum(self, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
         """The sum of the elements up to each one along an axis; without one, of the flattened x. Added up in float64, rounded to x's type. See flamepy.cumsum."""
+    # flamepy/ops/diagonals.py: diag
+    def diag(self, k: int = 0) -> Tensor:
+        """A vector as the k-th diagonal of a matrix of zeros, or that diagonal of a matrix. See flamepy.diag."""
+    # flamepy/ops/diagonals.py: diag_embed
+    def diag_embed(self, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+        """Matrices of zeros with the last axis of x on their diagonal, or beside it by `offset`; they lie along two axes of the result. See flamepy.diag_embed."""
+    # flamepy/ops/diagonals.py: diagflat
+    def diagflat(self, k: int = 0) -> Tensor:
+        """All elements of x as the k-th diagonal of a matrix of zeros. See flamepy.diagflat."""
+    # flamepy/ops/diagonals.py: diagonal
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The diagonal of the matrices along two axes, as a new last axis; offset above 0: one further right, below 0: further down. See flamepy.diagonal."""
     # flamepy/ops/scans.py: diff
     @overload
     def diff(self, n: int = 1, axis: int = -1, prepend: TensorLike | None = None, append: TensorLike | None = None) -> Tensor: ...
@@ -121,6 +148,9 @@ class Methods(TensorMethods):
     # flamepy/ops/random.py: dropout
     def dropout(self, p: float = 0.5, training: bool = True) -> Tensor:
         """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
+    # flamepy/ops/stacking.py: dstack
+    def dstack(self) -> Tensor:
+        """Tensors behind each other, along the third axis. See flamepy.dstack."""
     # flamepy/ops/activations.py: "elu"
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""
@@ -136,9 +166,24 @@ class Methods(TensorMethods):
     # flamepy/ops/shape_more.py: expand
     def expand(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """broadcast_to(). See flamepy.expand."""
+    # flamepy/ops/stacking.py: expand_as
+    def expand_as(self, other: TensorLike) -> Tensor:
+        """broadcast_to() the shape of another tensor. See flamepy.expand_as."""
     # flamepy/ops/shape_more.py: flatten
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Merge the axes from start_axis to end_axis into one. See flamepy.flatten."""
+    # flamepy/ops/rearranging.py: flip
+    @overload
+    def flip(self, axis: Axis = None, *rest: int) -> Tensor: ...
+    @overload
+    def flip(self, dim: Axis = None, *rest: int) -> Tensor:
+        """The order of elements reversed along all axes, or the ones named: flip(x, (0, 1)) or flip(x, 0, 1). See flamepy.flip."""
+    # flamepy/ops/rearranging.py: fliplr
+    def fliplr(self) -> Tensor:
+        """Columns in reverse order: flip(x, 1). See flamepy.fliplr."""
+    # flamepy/ops/rearranging.py: flipud
+    def flipud(self) -> Tensor:
+        """Rows in reverse order: flip(x, 0). See flamepy.flipud."""
     # flamepy/ops/rounding.py: "floor"
     def floor(self) -> Tensor:
         """Largest integer not above x. Records a zero gradient. See flamepy.floor."""
@@ -160,6 +205,9 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "gt"
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
+    # flamepy/ops/stacking.py: hstack
+    def hstack(self) -> Tensor:
+        """Tensors side by side: along the second axis, those of one axis along it. See flamepy.hstack."""
     # flamepy/ops/losses.py: huber_loss
     def huber_loss(self, target: TensorLike, *, delta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """Quadratic up to |x - target| = delta, linear beyond, slope delta. See flamepy.huber_loss."""
@@ -241,6 +289,9 @@ class Methods(TensorMethods):
     @overload
     def mean(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Mean over the axes (integers give float32); NaN for no elements. See flamepy.mean."""
+    # flamepy/ops/stacking.py: meshgrid
+    def meshgrid(self, *xs: TensorLike, indexing: str = 'xy') -> list[Tensor]:
+        """Coordinates of the grid of these 1-D tensors, one tensor for each. indexing "xy", as in NumPy, has the first along columns, "ij" See flamepy.meshgrid."""
     # flamepy/core/ops/reduce.py: min
     @overload
     def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -250,6 +301,12 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "minimum"
     def minimum(self, b: TensorLike, /) -> Tensor:
         """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.minimum."""
+    # flamepy/ops/rearranging.py: moveaxis
+    def moveaxis(self, source: TensorLike, destination: TensorLike) -> Tensor:
+        """Axes moved to other places, the others in their order. Also called movedim. See flamepy.moveaxis."""
+    # flamepy/ops/rearranging.py: movedim
+    def movedim(self, source: TensorLike, destination: TensorLike) -> Tensor:
+        """moveaxis(). See flamepy.movedim."""
     # flamepy/ops/losses.py: mse_loss
     def mse_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """(x - target)^2. See flamepy.mse_loss."""
@@ -278,6 +335,9 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
+    # flamepy/ops/diagonals.py: one_hot
+    def one_hot(self, num_classes: int | None = None) -> Tensor:
+        """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks See flamepy.one_hot."""
     # flamepy/ops/shape_more.py: pad
     def pad(self, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
         """x with `value` around it; widths is ((before, after), ...), one pair for each axis. See flamepy.pad."""
@@ -293,6 +353,9 @@ class Methods(TensorMethods):
     @overload
     def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
+    # flamepy/ops/rearranging.py: ravel
+    def ravel(self) -> Tensor:
+        """All elements along one axis: flatten(). See flamepy.ravel."""
     # flamepy/ops/powers.py: "reciprocal"
     def reciprocal(self) -> Tensor:
         """1 / x. See flamepy.reciprocal."""
@@ -302,9 +365,27 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: "remainder"
     def remainder(self, b: TensorLike, /) -> Tensor:
         """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
+    # flamepy/ops/rearranging.py: repeat_interleave
+    @overload
+    def repeat_interleave(self, repeats: TensorLike, axis: Axis = None) -> Tensor: ...
+    @overload
+    def repeat_interleave(self, repeats: TensorLike, dim: Axis = None) -> Tensor:
+        """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis. See flamepy.repeat_interleave."""
     # flamepy/core/ops/shape.py: reshape
     def reshape(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3). See flamepy.reshape."""
+    # flamepy/ops/rearranging.py: reshape_as
+    def reshape_as(self, other: TensorLike) -> Tensor:
+        """reshape() to the shape of another tensor. See flamepy.reshape_as."""
+    # flamepy/ops/rearranging.py: roll
+    @overload
+    def roll(self, shift: TensorLike, axis: Axis = None) -> Tensor: ...
+    @overload
+    def roll(self, shift: TensorLike, dim: Axis = None) -> Tensor:
+        """Elements moved on by `shift` along each axis named, those that leave at the end come in at the start; without axes x is rolled flat. See flamepy.roll."""
+    # flamepy/ops/rearranging.py: rot90
+    def rot90(self, k: int = 1, axes: int | Sequence[int] = ...) -> Tensor:
+        """x turned by 90 degrees k times, from the first of two axes towards the second. See flamepy.rot90."""
     # flamepy/ops/rounding.py: "round"
     def round(self) -> Tensor:
         """Nearest integer, halves to even. Records a zero gradient. See flamepy.round."""
@@ -385,9 +466,30 @@ class Methods(TensorMethods):
     @overload
     def sum(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Sum over the axes. See flamepy.sum."""
+    # flamepy/ops/rearranging.py: swapaxes
+    def swapaxes(self, axis0: int, axis1: int) -> Tensor:
+        """Two axes swapped: transpose(). Also called swapdims. See flamepy.swapaxes."""
+    # flamepy/ops/rearranging.py: swapdims
+    def swapdims(self, axis0: int, axis1: int) -> Tensor:
+        """swapaxes(). See flamepy.swapdims."""
+    # flamepy/ops/rearranging.py: t
+    def t(self) -> Tensor:
+        """A matrix transposed; a vector or number is itself. See flamepy.t."""
     # flamepy/core/ops/pointwise.py: "tanh"
     def tanh(self) -> Tensor:
         """Hyperbolic tangent. See flamepy.tanh."""
+    # flamepy/ops/stacking.py: tensor_split
+    @overload
+    def tensor_split(self, indices_or_sections: TensorLike, axis: int = 0) -> list[Tensor]: ...
+    @overload
+    def tensor_split(self, indices_or_sections: TensorLike, dim: int = 0) -> list[Tensor]:
+        """x in so many parts of nearly one size, the first ones larger, or cut before each of these places. (NumPy's array_split.) See flamepy.tensor_split."""
+    # flamepy/ops/rearranging.py: tile
+    def tile(self, reps: TensorLike, *rest: int) -> Tensor:
+        """All of x repeated along each axis: tile(x, (2, 3)) or tile(x, 2, 3), the last count for the last axis. See flamepy.tile."""
+    # flamepy/ops/diagonals.py: trace
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """The sum of the diagonal(). See flamepy.trace."""
     # flamepy/core/ops/shape.py: transpose
     def transpose(self, axis0: int = -2, axis1: int = -1) -> Tensor:
         """Two axes swapped. See flamepy.transpose."""
@@ -397,6 +499,18 @@ class Methods(TensorMethods):
     # flamepy/ops/shape_more.py: triu
     def triu(self, diagonal: int = 0) -> Tensor:
         """The matrix on and above the diagonal, zeros below. See flamepy.triu."""
+    # flamepy/ops/stacking.py: unbind
+    @overload
+    def unbind(self, axis: int = 0) -> list[Tensor]: ...
+    @overload
+    def unbind(self, dim: int = 0) -> list[Tensor]:
+        """The parts of x along an axis, each without it. See flamepy.unbind."""
+    # flamepy/ops/rearranging.py: unflatten
+    @overload
+    def unflatten(self, axis: int, sizes: int | Sequence[int]) -> Tensor: ...
+    @overload
+    def unflatten(self, dim: int, sizes: int | Sequence[int]) -> Tensor:
+        """One axis as several, one of whose sizes may be -1. See flamepy.unflatten."""
     # flamepy/ops/shape_more.py: unsqueeze
     @overload
     def unsqueeze(self, axis: int) -> Tensor: ...
@@ -409,6 +523,12 @@ class Methods(TensorMethods):
     @overload
     def var(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
+    # flamepy/ops/rearranging.py: view_as
+    def view_as(self, other: TensorLike) -> Tensor:
+        """reshape_as(). See flamepy.view_as."""
+    # flamepy/ops/stacking.py: vstack
+    def vstack(self) -> Tensor:
+        """Tensors below each other, those of one axis as rows. See flamepy.vstack."""
     # flamepy/core/ops/pointwise.py: "where"
     def where(self, a: TensorLike, b: TensorLike, /) -> Tensor:
         """a where the condition holds, b elsewhere. See flamepy.where."""

@@ -22,6 +22,7 @@ from .core.methods import tensor as tensor
 from .core.op import over
 from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, float32, float64, int64, is_torch_tensor, of_torch, torch_array
+from .ops import rearranging
 from .ops.reduce_more import taken_apart
 from .reading import Readable
 
@@ -67,8 +68,8 @@ class TensorMethods(Readable):
         return t
 
     def __index__(self) -> int:
-        if self.dtype.kind != "i":
-            raise DTypeError(f"index: not an integer tensor: {self.dtype}. Cast it with .to(flamepy.int64).")
+        if self.dtype.kind not in "iu" or self.shape:
+            raise DTypeError(f"index: not one integer: {self.dtype}, shape {self.shape}. Cast with .to(flamepy.int64), or use .item().")
         return int(self.item())
 
     def __contains__(self, value: Any) -> bool:
@@ -104,6 +105,14 @@ class TensorMethods(Readable):
         if any([isinstance(n, np.dtype | type) for n in shape]):
             raise DTypeError(f"view: not a shape: {shape}. Cast with .to(dtype), or use x.numpy().view(dtype).")
         return ops.reshape(self, *shape)
+
+    def repeat(self: Any, *repeats: Any, axis: Any = None) -> Tensor:
+        """fp.repeat() or fp.tile(), where PyTorch and NumPy do not mean different things by it; see repeat_method()."""
+        return rearranging.repeat_method(self, *repeats, axis=axis)
+
+    def unfold(self: Any, axis: int, size: int, step: int) -> Tensor:
+        """All windows of `size` neighbours along an axis, `step` apart, their elements along a new last axis."""
+        return rearranging.unfold(self, axis, size, step)
 
     def mul_scalar(self: Any, value: float) -> Tensor:
         return ops.mul(self, value)

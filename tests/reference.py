@@ -15,6 +15,7 @@ import numpy as np
 from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
 from reference_recurrent import RECURRENT
+from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES
 
 # The tables are laid out by hand: one op, one line where it fits.
 # fmt: off
@@ -331,7 +332,8 @@ SPATIAL = {
 }
 
 FAMILIES = {"pointwise": POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
-            "spatial": SPATIAL, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS}
+            "spatial": SPATIAL, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
+            **FAMILIES_OF_SHAPES}
 REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for name, line in family.items()}
 
 # Ops without a public name, and the public one whose line exercises them.
@@ -346,5 +348,6 @@ INTERNAL = {
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
     "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "avg_pool2d_at_x": "avg_pool2d",
     "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather", "recurrent": "lstm", **INTERNAL_OF_ARRAYS,
+    **INTERNAL_OF_SHAPES,
 }
 # fmt: on

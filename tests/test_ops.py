@@ -50,6 +50,7 @@ ORDER = {  # where the op takes its arguments in another order than the oracle
     "gather": lambda x, index, axis: fp.gather(x, axis, index),
     "index_select": lambda x, index, axis: fp.index_select(x, axis, index),
     "getitem": operator.getitem,
+    "unfold": lambda x, *args: x.unfold(*args),
 }
 
 

@@ -271,5 +271,6 @@ NETWORK: dict[str, Row] = {
     "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
 }
 from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)
+from torch_adapters_shapes import SHAPES  # noqa: E402
 
-ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS}
+ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS, **SHAPES}

@@ -78,7 +78,10 @@ def declared(name: str, function: Callable[..., Any], method: bool, indent: str)
     signature = inspect.signature(function)
     of_op = hasattr(function, "op")
     parameters = []
-    for i, p in enumerate(signature.parameters.values()):
+    given = [*signature.parameters.values()]
+    if method and given[0].kind is given[0].VAR_POSITIONAL:
+        given.insert(0, inspect.Parameter("self", given[0].POSITIONAL_ONLY))
+    for i, p in enumerate(given):
         default = p.default if isinstance(p.default, int | float | str | None) or p.default is p.empty else ...
         default = p.empty if p.name in NEEDED else default
         parameters.append((p, "self" if method and i == 0 else p.name, "" if method and i == 0 else typed(name, p, of_op), default))
@@ -91,7 +94,7 @@ def declared(name: str, function: Callable[..., Any], method: bool, indent: str)
         rows: list[str] = []
         for i, (p, shown, kind, default) in enumerate(parameters):
             shown = spoken.get(shown, shown) if renamed else shown
-            if p.kind is p.KEYWORD_ONLY and parameters[i - 1][0].kind is not p.KEYWORD_ONLY:
+            if p.kind is p.KEYWORD_ONLY and parameters[i - 1][0].kind not in (p.KEYWORD_ONLY, p.VAR_POSITIONAL):
                 rows.append("*")
             star = "*" if p.kind is p.VAR_POSITIONAL else ""
             value = "" if default is p.empty else " = ..." if default is ... else f" = {default!r}"

@@ -11,8 +11,8 @@ class FlameError(Exception):
     """Base of every error raised by flamepy."""
 
 
-class ShapeError(FlameError, ValueError):
-    """Sizes do not fit together."""
+class ShapeError(FlameError, ValueError, RuntimeError):
+    """Sizes do not fit together: a ValueError in NumPy, a RuntimeError in PyTorch."""
 
 
 class DTypeError(FlameError, TypeError):

@@ -22,6 +22,7 @@ from ..ops import lstm_cell as lstm_cell
 from ..ops import max_pool2d as max_pool2d
 from ..ops import mse_loss as mse_loss
 from ..ops import nll_loss as nll_loss
+from ..ops import one_hot as one_hot
 from ..ops import relu as relu
 from ..ops import rms_norm as rms_norm
 from ..ops import rnn as rnn

@@ -9,6 +9,7 @@ writes).
     scans.py                                        everything up to each number
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     shape_more.py joining.py picking.py             moving numbers about
+    rearranging.py stacking.py diagonals.py         the same, made of these
     random.py                                       random numbers
 """
 
@@ -26,6 +27,7 @@ from . import (  # noqa: F401
     activations,
     attention,
     conv,
+    diagonals,
     joining,
     logic,
     losses,
@@ -33,6 +35,7 @@ from . import (  # noqa: F401
     powers,
     products,
     random,
+    rearranging,
     recurrent,
     reduce_more,
     rounding,
@@ -40,6 +43,7 @@ from . import (  # noqa: F401
     rows,
     scans,
     shape_more,
+    stacking,
     variance,
 )
 

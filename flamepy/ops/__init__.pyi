@@ -71,6 +71,27 @@ def argmin(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tens
     [0, 1]
     """
 
+# flamepy/ops/stacking.py: atleast_1d
+def atleast_1d(*xs: TensorLike) -> Tensor:
+    """Tensors with an axis at least; several give a list. Shapes: () gives (1,).
+    >>> fp.atleast_1d(fp.tensor(2.0)).tolist()
+    [2.0]
+    """
+
+# flamepy/ops/stacking.py: atleast_2d
+def atleast_2d(*xs: TensorLike) -> Tensor:
+    """Tensors with two axes at least; several give a list. Shapes: (n,) gives (1, n).
+    >>> fp.atleast_2d(fp.ones(3)).shape
+    (1, 3)
+    """
+
+# flamepy/ops/stacking.py: atleast_3d
+def atleast_3d(*xs: TensorLike) -> Tensor:
+    """Tensors with three axes at least; several give a list. Shapes: (n,) gives (1, n, 1), (n, m) gives (n, m, 1).
+    >>> fp.atleast_3d(fp.ones(2, 3)).shape
+    (2, 3, 1)
+    """
+
 # flamepy/ops/conv.py: avg_pool2d
 def avg_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, padding: Pair | str = 0) -> Tensor:
     """The mean of each window, padding counted as zeros; the stride is the window's size unless given.
@@ -103,6 +124,13 @@ def binary_cross_entropy_with_logits(
     Shapes and errors: as mse_loss.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
+    """
+
+# flamepy/ops/stacking.py: broadcast_tensors
+def broadcast_tensors(*xs: TensorLike) -> list[Tensor]:
+    """The tensors, each repeated to the shape that all broadcast to. Shapes: as there, else ShapeError.
+    >>> [t.shape for t in fp.broadcast_tensors(fp.ones(3, 1), fp.ones(4))]
+    [(3, 4), (3, 4)]
     """
 
 # flamepy/core/ops/shape.py: broadcast_to
@@ -174,6 +202,13 @@ def clone(x: TensorLike) -> Tensor:
     Types: any.
     >>> fp.clone(fp.tensor([1.0, 2.0])).tolist()
     [1.0, 2.0]
+    """
+
+# flamepy/ops/stacking.py: column_stack
+def column_stack(tensors: Iterable[TensorLike]) -> Tensor:
+    """Tensors side by side, those of one axis as columns. Shapes: (n,), (n, m) give (n, m + 1).
+    >>> fp.column_stack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
+    [[1, 3], [2, 4]]
     """
 
 # flamepy/ops/conv.py: conv2d
@@ -278,6 +313,37 @@ def cumsum(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None
     [1.0, 3.0, 6.0]
     """
 
+# flamepy/ops/diagonals.py: diag
+def diag(x: TensorLike, k: int = 0) -> Tensor:
+    """A vector as the k-th diagonal of a matrix of zeros, or that diagonal of a matrix. Shapes: (n,) gives (n + |k|, n + |k|). Raises
+    ShapeError for other numbers of axes.
+    >>> fp.diag(fp.tensor([1, 2])).tolist()
+    [[1, 0], [0, 2]]
+    """
+
+# flamepy/ops/diagonals.py: diag_embed
+def diag_embed(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """Matrices of zeros with the last axis of x on their diagonal, or beside it by `offset`; they lie along two axes of the result.
+    Shapes: (..., n) gives (..., n + |offset|, n + |offset|). Raises ShapeError.
+    >>> fp.diag_embed(fp.tensor([1, 2])).tolist()
+    [[1, 0], [0, 2]]
+    """
+
+# flamepy/ops/diagonals.py: diagflat
+def diagflat(x: TensorLike, k: int = 0) -> Tensor:
+    """All elements of x as the k-th diagonal of a matrix of zeros. Shapes: n elements give (n + |k|, n + |k|).
+    >>> fp.diagflat(fp.tensor([[1], [2]])).tolist()
+    [[1, 0], [0, 2]]
+    """
+
+# flamepy/ops/diagonals.py: diagonal
+def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The diagonal of the matrices along two axes, as a new last axis; offset above 0: one further right, below 0: further down.
+    Shapes: (n, m, ...) gives (..., k), k the elements of that diagonal. Raises ShapeError.
+    >>> fp.diagonal(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [1, 4]
+    """
+
 # flamepy/ops/scans.py: diff
 @overload
 def diff(
@@ -318,6 +384,13 @@ def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].
     >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
     [1.0, 1.0]
+    """
+
+# flamepy/ops/stacking.py: dstack
+def dstack(tensors: Iterable[TensorLike]) -> Tensor:
+    """Tensors behind each other, along the third axis. Shapes: (n, m), (n, m) give (n, m, 2).
+    >>> fp.dstack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
+    [[[1, 3], [2, 4]]]
     """
 
 # flamepy/ops/activations.py: "elu"
@@ -388,11 +461,42 @@ def expand(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
     [[1, 1], [2, 2]]
     """
 
+# flamepy/ops/stacking.py: expand_as
+def expand_as(x: TensorLike, other: TensorLike) -> Tensor:
+    """broadcast_to() the shape of another tensor. Shapes: as there.
+    >>> fp.expand_as(fp.ones(3), fp.ones(2, 3)).shape
+    (2, 3)
+    """
+
 # flamepy/ops/shape_more.py: flatten
 def flatten(x: TensorLike, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.
     >>> fp.flatten(fp.ones(2, 3, 4), start_axis=1).shape
     (2, 12)
+    """
+
+# flamepy/ops/rearranging.py: flip
+@overload
+def flip(x: TensorLike, axis: Axis = None, *rest: int) -> Tensor: ...
+@overload
+def flip(x: TensorLike, dim: Axis = None, *rest: int) -> Tensor:
+    """The order of elements reversed along all axes, or the ones named: flip(x, (0, 1)) or flip(x, 0, 1). Shapes: x's.
+    >>> fp.flip(fp.tensor([[1, 2], [3, 4]]), 1).tolist()
+    [[2, 1], [4, 3]]
+    """
+
+# flamepy/ops/rearranging.py: fliplr
+def fliplr(x: TensorLike) -> Tensor:
+    """Columns in reverse order: flip(x, 1). Shapes: x's, of two axes or more, else IndexOutOfRange.
+    >>> fp.fliplr(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[2, 1], [4, 3]]
+    """
+
+# flamepy/ops/rearranging.py: flipud
+def flipud(x: TensorLike) -> Tensor:
+    """Rows in reverse order: flip(x, 0). Shapes: x's, of one axis or more, else IndexOutOfRange.
+    >>> fp.flipud(fp.tensor([1, 2, 3])).tolist()
+    [3, 2, 1]
     """
 
 # flamepy/ops/rounding.py: "floor"
@@ -499,6 +603,13 @@ def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> fp.gt(fp.tensor([-1.5, 1.5]), 0.5).tolist()
     [False, True]
+    """
+
+# flamepy/ops/stacking.py: hstack
+def hstack(tensors: Iterable[TensorLike]) -> Tensor:
+    """Tensors side by side: along the second axis, those of one axis along it. Shapes: (n, a), (n, b) give (n, a + b).
+    >>> fp.hstack([fp.ones(2, 1), fp.ones(2, 3)]).shape
+    (2, 4)
     """
 
 # flamepy/ops/losses.py: huber_loss
@@ -822,6 +933,14 @@ def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [1.5, 3.5]
     """
 
+# flamepy/ops/stacking.py: meshgrid
+def meshgrid(*xs: TensorLike, indexing: str = 'xy') -> list[Tensor]:
+    """Coordinates of the grid of these 1-D tensors, one tensor for each. indexing "xy", as in NumPy, has the first along columns, "ij"
+    along rows. Shapes: (n,), (m,) give (m, n), with "ij" (n, m). Raises ValueError, ShapeError.
+    >>> [t.tolist() for t in fp.meshgrid(fp.tensor([1, 2]), fp.tensor([3, 4]), indexing="ij")]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+
 # flamepy/core/ops/reduce.py: min
 @overload
 def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -849,6 +968,20 @@ def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.minimum(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-1.5, 0.5]
+    """
+
+# flamepy/ops/rearranging.py: moveaxis
+def moveaxis(x: TensorLike, source: TensorLike, destination: TensorLike) -> Tensor:
+    """Axes moved to other places, the others in their order. Also called movedim. Shapes: (a, b, c), 0, 2 give (b, c, a).
+    >>> fp.moveaxis(fp.ones(2, 3, 4), 0, -1).shape
+    (3, 4, 2)
+    """
+
+# flamepy/ops/rearranging.py: movedim
+def movedim(x: TensorLike, source: TensorLike, destination: TensorLike) -> Tensor:
+    """moveaxis(). Shapes: as there.
+    >>> fp.movedim(fp.ones(2, 3, 4), (0, 1), (1, 2)).shape
+    (4, 2, 3)
     """
 
 # flamepy/ops/losses.py: mse_loss
@@ -926,6 +1059,14 @@ def nll_loss(
     1.5
     """
 
+# flamepy/ops/diagonals.py: one_hot
+def one_hot(ids: TensorLike, num_classes: int | None = None) -> Tensor:
+    """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks
+    for, which the host has to read. Shapes: any; the result has one axis more. Raises DTypeError, IndexOutOfRange, ValueError.
+    >>> fp.one_hot(fp.tensor([1, 0]), 3).tolist()
+    [[0, 1, 0], [1, 0, 0]]
+    """
+
 # flamepy/ops/shape_more.py: pad
 def pad(x: TensorLike, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
     """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
@@ -961,6 +1102,13 @@ def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0
+    """
+
+# flamepy/ops/rearranging.py: ravel
+def ravel(x: TensorLike) -> Tensor:
+    """All elements along one axis: flatten(). Shapes: (n, m) gives (n * m,).
+    >>> fp.ravel(fp.ones(2, 3)).shape
+    (6,)
     """
 
 # flamepy/ops/powers.py: "reciprocal"
@@ -1003,12 +1151,42 @@ def remainder(a: TensorLike, b: TensorLike, /) -> Tensor:
     [0.0, 0.0]
     """
 
+# flamepy/ops/rearranging.py: repeat
+@overload
+def repeat(x: TensorLike, repeats: TensorLike, axis: Axis = None) -> Tensor: ...
+@overload
+def repeat(x: TensorLike, repeats: TensorLike, dim: Axis = None) -> Tensor:
+    """Each element of x repeated: repeat_interleave(); NumPy's repeat. (PyTorch's is tile().) The method x.repeat() takes the forms of both
+    where they cannot be confused. Shapes: n at the axis becomes n * repeats, or their sum.
+    >>> fp.repeat(fp.tensor([[1, 2]]), 2, axis=0).tolist()
+    [[1, 2], [1, 2]]
+    """
+
+# flamepy/ops/rearranging.py: repeat_interleave
+@overload
+def repeat_interleave(x: TensorLike, repeats: TensorLike, axis: Axis = None) -> Tensor: ...
+@overload
+def repeat_interleave(x: TensorLike, repeats: TensorLike, dim: Axis = None) -> Tensor:
+    """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis.
+
+    Shapes: n at the axis becomes n * repeats, or their sum. Also called repeat, as in NumPy. Raises ShapeError.
+    >>> fp.repeat_interleave(fp.tensor([1, 2]), 2).tolist()
+    [1, 1, 2, 2]
+    """
+
 # flamepy/core/ops/shape.py: reshape
 def reshape(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
     """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3).
     Shapes: any to any of as many elements, else ShapeError.
     >>> fp.reshape(fp.tensor([1, 2, 3, 4]), (2, -1)).tolist()
     [[1, 2], [3, 4]]
+    """
+
+# flamepy/ops/rearranging.py: reshape_as
+def reshape_as(x: TensorLike, other: TensorLike) -> Tensor:
+    """reshape() to the shape of another tensor. Shapes: as there.
+    >>> fp.reshape_as(fp.ones(6), fp.ones(2, 3)).shape
+    (2, 3)
     """
 
 # flamepy/ops/row_norms.py: rms_norm
@@ -1062,6 +1240,24 @@ def rnn_cell(
     Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as rnn() has them. Raises ShapeError.
     >>> F.rnn_cell(fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu").tolist()
     [[2.0]]
+    """
+
+# flamepy/ops/rearranging.py: roll
+@overload
+def roll(x: TensorLike, shift: TensorLike, axis: Axis = None) -> Tensor: ...
+@overload
+def roll(x: TensorLike, shift: TensorLike, dim: Axis = None) -> Tensor:
+    """Elements moved on by `shift` along each axis named, those that leave at the end come in at the start; without axes x is rolled flat.
+    Shapes: x's. Raises ShapeError unless there is one shift for each axis.
+    >>> fp.roll(fp.tensor([1, 2, 3]), 1).tolist()
+    [3, 1, 2]
+    """
+
+# flamepy/ops/rearranging.py: rot90
+def rot90(x: TensorLike, k: int = 1, axes: int | Sequence[int] = ...) -> Tensor:
+    """x turned by 90 degrees k times, from the first of two axes towards the second. Shapes: (n, m) gives (m, n) for odd k.
+    >>> fp.rot90(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [[2, 4], [1, 3]]
     """
 
 # flamepy/ops/rounding.py: "round"
@@ -1295,6 +1491,27 @@ def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [4.0, 6.0]
     """
 
+# flamepy/ops/rearranging.py: swapaxes
+def swapaxes(x: TensorLike, axis0: int, axis1: int) -> Tensor:
+    """Two axes swapped: transpose(). Also called swapdims. Shapes: (n, m) gives (m, n).
+    >>> fp.swapaxes(fp.ones(2, 3, 4), 0, 2).shape
+    (4, 3, 2)
+    """
+
+# flamepy/ops/rearranging.py: swapdims
+def swapdims(x: TensorLike, axis0: int, axis1: int) -> Tensor:
+    """swapaxes(). Shapes: as there.
+    >>> fp.swapdims(fp.ones(2, 3), 0, 1).shape
+    (3, 2)
+    """
+
+# flamepy/ops/rearranging.py: t
+def t(x: TensorLike) -> Tensor:
+    """A matrix transposed; a vector or number is itself. Shapes: (n, m) gives (m, n); more axes are a ShapeError.
+    >>> fp.t(fp.ones(2, 3)).shape
+    (3, 2)
+    """
+
 # flamepy/core/ops/pointwise.py: "tanh"
 def tanh(x: TensorLike, /) -> Tensor:
     """Hyperbolic tangent.
@@ -1306,6 +1523,32 @@ def tanh(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.tanh(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.9051, 0.9051]
+    """
+
+# flamepy/ops/stacking.py: tensor_split
+@overload
+def tensor_split(x: TensorLike, indices_or_sections: TensorLike, axis: int = 0) -> list[Tensor]: ...
+@overload
+def tensor_split(x: TensorLike, indices_or_sections: TensorLike, dim: int = 0) -> list[Tensor]:
+    """x in so many parts of nearly one size, the first ones larger, or cut before each of these places. (NumPy's array_split.) Shapes: x's
+    elsewhere. Raises ShapeError.
+    >>> [t.tolist() for t in fp.tensor_split(fp.tensor([1, 2, 3]), 2)]
+    [[1, 2], [3]]
+    """
+
+# flamepy/ops/rearranging.py: tile
+def tile(x: TensorLike, reps: TensorLike, *rest: int) -> Tensor:
+    """All of x repeated along each axis: tile(x, (2, 3)) or tile(x, 2, 3), the last count for the last axis. Shapes: (n, m) gives
+    (2 n, 3 m); more counts than axes make new ones in front. Raises ShapeError.
+    >>> fp.tile(fp.tensor([1, 2]), 2).tolist()
+    [1, 2, 1, 2]
+    """
+
+# flamepy/ops/diagonals.py: trace
+def trace(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The sum of the diagonal(). Shapes: (n, m, ...) gives (...). Raises ShapeError.
+    >>> fp.trace(fp.tensor([[1.0, 2.0], [3.0, 4.0]])).item()
+    5.0
     """
 
 # flamepy/core/ops/shape.py: transpose
@@ -1331,6 +1574,26 @@ def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     [[1, 2], [0, 4]]
     """
 
+# flamepy/ops/stacking.py: unbind
+@overload
+def unbind(x: TensorLike, axis: int = 0) -> list[Tensor]: ...
+@overload
+def unbind(x: TensorLike, dim: int = 0) -> list[Tensor]:
+    """The parts of x along an axis, each without it. Shapes: (n, m) gives n of (m,). Raises ShapeError for a tensor without axes.
+    >>> [t.tolist() for t in fp.unbind(fp.tensor([[1, 2], [3, 4]]), 1)]
+    [[1, 3], [2, 4]]
+    """
+
+# flamepy/ops/rearranging.py: unflatten
+@overload
+def unflatten(x: TensorLike, axis: int, sizes: int | Sequence[int]) -> Tensor: ...
+@overload
+def unflatten(x: TensorLike, dim: int, sizes: int | Sequence[int]) -> Tensor:
+    """One axis as several, one of whose sizes may be -1. Shapes: (6, n), axis 0, sizes (2, 3) give (2, 3, n). Raises ShapeError.
+    >>> fp.unflatten(fp.ones(6, 4), 0, (2, -1)).shape
+    (2, 3, 4)
+    """
+
 # flamepy/ops/shape_more.py: unsqueeze
 @overload
 def unsqueeze(x: TensorLike, axis: int) -> Tensor: ...
@@ -1352,6 +1615,20 @@ def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
     1.0
+    """
+
+# flamepy/ops/rearranging.py: view_as
+def view_as(x: TensorLike, other: TensorLike) -> Tensor:
+    """reshape_as(). Shapes: as there.
+    >>> fp.view_as(fp.ones(6), fp.ones(2, 3)).shape
+    (2, 3)
+    """
+
+# flamepy/ops/stacking.py: vstack
+def vstack(tensors: Iterable[TensorLike]) -> Tensor:
+    """Tensors below each other, those of one axis as rows. Shapes: (n,), (m, n) give (m + 1, n).
+    >>> fp.vstack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
     """
 
 # flamepy/core/ops/pointwise.py: "where"

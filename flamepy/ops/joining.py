@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core.custom import custom
-from ..core.errors import ShapeError
+from ..core.errors import IndexOutOfRange, ShapeError
 from ..core.op import like
 from ..core.ops.axes import composed, one_axis, tensors_of
 from ..core.ops.shape import contiguous_strides, reshape, write_strided
@@ -55,8 +55,10 @@ def cat(tensors: Any, axis: int = 0) -> Any:
         raise ShapeError("cat: nothing to join: no tensors. Pass at least one.")
     a = one_axis("cat", axis, xs[0].ndim)
     shapes = [x.shape for x in xs]
-    if not xs[0].ndim or any([len(s) != len(shapes[0]) or s[:a] + s[a + 1 :] != shapes[0][:a] + shapes[0][a + 1 :] for s in shapes]):
-        raise ShapeError(f"cat: shapes differ outside axis {axis}: {shapes}. Make all other sizes equal; use stack() for scalars.")
+    if not xs[0].ndim:
+        raise IndexOutOfRange(f"cat: axis out of range: {axis} for 0 axes, shapes {shapes}. Use stack() for scalars.")
+    if any([len(s) != len(shapes[0]) or s[:a] + s[a + 1 :] != shapes[0][:a] + shapes[0][a + 1 :] for s in shapes]):
+        raise ShapeError(f"cat: shapes differ outside axis {axis}: {shapes}. Make all other sizes equal.")
     return joined(*xs, axis=a)
 
 

@@ -81,15 +81,19 @@ def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple
     return rows.ravel(), picked
 
 
+class NoIndex(DTypeError, IndexOutOfRange):
+    """A key that holds no integers: a TypeError as for other types that do not fit, and an IndexError as in NumPy."""
+
+
 def index_array(key: Any) -> Any:
     if isinstance(key, Tensor):
         key = key.numpy()
-    if isinstance(key, list | np.ndarray):
+    if isinstance(key, list | tuple | np.ndarray):
         key = np.asarray(key)
         if key.size == 0 and key.dtype.kind == "f":
             key = key.astype(np.int64)
         if key.dtype.kind not in "iub":
-            raise DTypeError(f"index: not integers or bools: {key.dtype}. Cast the index to int64.")
+            raise NoIndex(f"index: not integers or bools: {key.dtype}. Cast the index to int64.")
     return key
 
 
@@ -98,7 +102,7 @@ def integers(name: str, index: Any, device: Any) -> Any:
     """An integer index as an int64 Tensor. Raises DTypeError."""
     array = index if isinstance(index, Tensor) else np.asarray(index)
     if array.dtype.kind not in "iu":
-        raise DTypeError(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
+        raise NoIndex(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
     if isinstance(array, Tensor):
         return array if array.dtype == int64 else cast(array, int64)
     return Tensor.of(name, array.astype(np.int64), device)

@@ -73,7 +73,8 @@ def basic(x: Any, keys: tuple) -> Any:
     """Ints, slices, None and ... as one strided read and a reshape."""
     used = len([k for k in keys if k is not None and k is not Ellipsis])
     if used > x.ndim or len([k for k in keys if k is Ellipsis]) > 1:
-        raise IndexOutOfRange(f"index: too many indices: {used} for shape {x.shape}. Use one index an axis and one '...'.")
+        wrong = "too many indices" if used > x.ndim else "more than a single ellipsis"
+        raise IndexOutOfRange(f"index: {wrong}: {used} for shape {x.shape}. Use one index an axis and one '...'.")
     if Ellipsis not in keys:
         keys = (*keys, Ellipsis)
     walk: list[tuple[int, int, int]] = []  # (start, step, size) of each axis of x
@@ -89,7 +90,8 @@ def basic(x: Any, keys: tuple) -> Any:
             try:
                 start, stop, step = k.indices(x.shape[len(walk)])
             except (TypeError, ValueError) as problem:
-                raise IndexOutOfRange(f"index: not a slice of ints: {k}: {problem}. Use ints, and a step other than 0.") from None
+                kind = DTypeError if isinstance(problem, TypeError) else ShapeError
+                raise kind(f"index: not a slice of ints: {k}: {problem}. Use ints, and a step other than 0.") from None
             size = len(range(start, stop, step))
             walk.append((start if size else 0, step, size))
             shape.append(size)
@@ -105,7 +107,7 @@ def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
     """An index of an axis counted from its start. Raises IndexOutOfRange."""
     n = shape[axis]
     if not -n <= i < n:
-        raise IndexOutOfRange(f"index: out of range: {i} for axis {axis} of {n} elements, shape {shape}. Use {-n} to {n - 1}.")
+        raise IndexOutOfRange(f"index: out of bounds: {i} for axis {axis} of {n} elements, shape {shape}. Use {-n} to {n - 1}.")
     return i % n
 
 

@@ -1,0 +1,112 @@
+"""Diagonals taken out of matrices and put into them; ones at the places that ids name. Strided reads and writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import DTypeError, ShapeError
+from ..core.ops.axes import composed, one_axis
+from ..core.ops.copy import cast
+from ..core.ops.indexing import check_ids
+from ..core.ops.pointwise import eq
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.shape import contiguous_strides, reshape
+from ..core.tensor import Tensor
+from ..dtypes import INTEGERS, checked_int, int64
+from .rearranging import strided, unstrided
+
+
+def two_axes(name: str, axis1: Any, axis2: Any, ndim: int) -> tuple[int, int]:
+    if ndim < 2:
+        raise ShapeError(f"{name}: needs a matrix: {ndim} axes. Pass a tensor of two or more.")
+    a, b = one_axis(name, axis1, ndim), one_axis(name, axis2, ndim)
+    if a == b:
+        raise ShapeError(f"{name}: the two axes are one: {axis1} and {axis2} of {ndim}. Name two different ones.")
+    return a, b
+
+
+@composed
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The diagonal of the matrices along two axes, as a new last axis; offset above 0: one further right, below 0: further down.
+    Shapes: (n, m, ...) gives (..., k), k the elements of that diagonal. Raises ShapeError.
+    >>> fp.diagonal(fp.tensor([[1, 2], [3, 4]])).tolist()
+    [1, 4]"""
+    x = Tensor.of("diagonal", x)
+    a, b = two_axes("diagonal", axis1, axis2, x.ndim)
+    offset, strides = checked_int("diagonal", "offset", offset), contiguous_strides(x.shape)
+    k = max(0, min(x.shape[a] + min(offset, 0), x.shape[b] - max(offset, 0)))
+    rest = [d for d in range(x.ndim) if d not in (a, b)]
+    base = offset * strides[b] if offset > 0 else -offset * strides[a]
+    return strided(x, (*[x.shape[d] for d in rest], k), (*[strides[d] for d in rest], strides[a] + strides[b]), base if k else 0)
+
+
+@composed
+def diag_embed(x: Any, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
+    """Matrices of zeros with the last axis of x on their diagonal, or beside it by `offset`; they lie along two axes of the result.
+    Shapes: (..., n) gives (..., n + |offset|, n + |offset|). Raises ShapeError.
+    >>> fp.diag_embed(fp.tensor([1, 2])).tolist()
+    [[1, 0], [0, 2]]"""
+    x = Tensor.of("diag_embed", x)
+    if not x.ndim:
+        raise ShapeError("diag_embed: no axis to put on a diagonal: shape (). Pass a tensor of one axis or more.")
+    a, b = two_axes("diag_embed", axis1, axis2, x.ndim + 1)
+    offset = checked_int("diag_embed", "offset", offset)
+    sizes, n = iter(x.shape[:-1]), x.shape[-1] + abs(offset)
+    shape = tuple([n if d in (a, b) else next(sizes) for d in range(x.ndim + 1)])
+    strides = contiguous_strides(shape)
+    rest = [strides[d] for d in range(x.ndim + 1) if d not in (a, b)]
+    return unstrided(x, shape, (*rest, strides[a] + strides[b]), offset * strides[b] if offset > 0 else -offset * strides[a])
+
+
+@composed
+def diag(x: Any, k: int = 0) -> Any:
+    """A vector as the k-th diagonal of a matrix of zeros, or that diagonal of a matrix. Shapes: (n,) gives (n + |k|, n + |k|). Raises
+    ShapeError for other numbers of axes.
+    >>> fp.diag(fp.tensor([1, 2])).tolist()
+    [[1, 0], [0, 2]]"""
+    x = Tensor.of("diag", x)
+    if x.ndim not in (1, 2):
+        raise ShapeError(f"diag: neither a vector nor a matrix: shape {x.shape}. Use diagonal() or diag_embed() for stacks.")
+    return diag_embed(x, k) if x.ndim == 1 else diagonal(x, k)
+
+
+@composed
+def diagflat(x: Any, k: int = 0) -> Any:
+    """All elements of x as the k-th diagonal of a matrix of zeros. Shapes: n elements give (n + |k|, n + |k|).
+    >>> fp.diagflat(fp.tensor([[1], [2]])).tolist()
+    [[1, 0], [0, 2]]"""
+    x = Tensor.of("diagflat", x)
+    return diag_embed(reshape(x, (x.size,)), k)
+
+
+@composed
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The sum of the diagonal(). Shapes: (n, m, ...) gives (...). Raises ShapeError.
+    >>> fp.trace(fp.tensor([[1.0, 2.0], [3.0, 4.0]])).item()
+    5.0"""
+    return sum_op(diagonal(Tensor.of("trace", x), offset, axis1, axis2), axis=-1)
+
+
+# ---- ones at places --------------------------------------------------------------------------------------------------------------
+@composed(home="both")
+def one_hot(ids: Any, num_classes: int | None = None) -> Any:
+    """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks
+    for, which the host has to read. Shapes: any; the result has one axis more. Raises DTypeError, IndexOutOfRange, ValueError.
+    >>> fp.one_hot(fp.tensor([1, 0]), 3).tolist()
+    [[0, 1, 0], [1, 0, 0]]"""
+    ids = Tensor.of("one_hot", ids)
+    if ids.dtype not in INTEGERS:
+        raise DTypeError(f"one_hot: ids are not integer: {ids.dtype}. Cast them to int64.")
+    if num_classes is None:
+        if not ids.size:
+            raise ValueError("one_hot: no ids that could say how many classes there are: num_classes=None. Give a number.")
+        num_classes = int(ids.numpy().max()) + 1
+    n = checked_int("one_hot", "num_classes", num_classes)
+    if n < 0:
+        raise ValueError(f"one_hot: a negative number of classes: {n}. Leave it out to have it found.")
+    wide = ids if ids.dtype == int64 else cast(ids, int64)
+    check_ids(wide, 0, n, f"one_hot: id out of range: {{}} at position {{}}, there are {n} classes. Use 0 to {n - 1}.")
+    places = Tensor.of("one_hot", np.arange(n, dtype=ids.dtype), ids.device)
+    return cast(eq(reshape(ids, (*ids.shape, 1)), places), ids.dtype)

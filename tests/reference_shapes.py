@@ -1,0 +1,85 @@
+"""The oracle's lines of rearranging.py, stacking.py and diagonals.py; see reference.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cases import IDS4, Case, R, case
+
+# fmt: off
+SOLID = [((2, 3, 4),)]
+
+
+def windows(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
+    axis = axis % x.ndim
+    parts = [np.take(x, range(i, i + size), axis) for i in range(0, x.shape[axis] - size + 1, step)]
+    return np.moveaxis(np.stack(parts, axis), axis + 1, -1)
+
+
+def unflatten(x: np.ndarray, axis: int, sizes: Any) -> np.ndarray:
+    axis = axis % x.ndim
+    return x.reshape(*x.shape[:axis], *sizes, *x.shape[axis + 1:])
+
+
+def embedded(x: np.ndarray, offset: int = 0, a: int = -2, b: int = -1) -> np.ndarray:
+    n = x.shape[-1] + abs(offset)
+    y = np.zeros((*x.shape[:-1], n, n))
+    for i in range(x.shape[-1]):
+        y[..., i + max(-offset, 0), i + max(offset, 0)] = x[..., i]
+    return np.moveaxis(y, (-2, -1), (a, b))
+
+
+MOVES = [(0, 2), (-1, 0), ((0, 1), (1, 2)), ((0, 2), (2, 0)), (1, 1)]
+REARRANGING: dict[str, Case] = {
+    "flip": case(np.flip, shapes=SOLID, args=[(), (0,), (-1,), ((0, 2),), ((),)], also=[(((),), (), {}), (((0, 3),), (1,), {})]),
+    "fliplr": case(np.fliplr, shapes=SOLID), "flipud": case(np.flipud, shapes=[*SOLID, ((3,),)]),
+    "roll": case(np.roll, shapes=SOLID, args=[(1,), (-5,), (1, 0), (-1, -1), (9, 1), (0, 1), ((1, 2), (0, 2)), ((2, 3), (1, 1))],
+                 also=[(((0,),), (1, 0), {}), (((2, 0, 3),), (1,), {}), (((),), (2,), {})]),
+    "rot90": case(np.rot90, shapes=SOLID, args=[(), (2,), (3,), (-1,), (4,), (1, (2, 0)), (3, (-1, 1)), (2, (1, 0))]),
+    "tile": case(np.tile, shapes=SOLID, args=[(2,), ((2, 1, 3),), ((2, 2),), ((2, 1, 2, 1),), ((1, 0, 2),)],
+                 also=[(((),), (3,), {}), (((),), ((2, 2),), {}), (((0, 3),), (2,), {}), (((3,),), ((),), {})]),
+    "repeat": case(np.repeat, shapes=SOLID, args=[(2,), (2, 0), (3, -1), ([1, 0, 2], 1), ([2], 1), (0, 1)],
+                   also=[(((),), (3,), {}), (((0, 3),), (2, 1), {}), (((3,),), (np.array([2, 0, 1]),), {})]),
+    "repeat_interleave": case(np.repeat, shapes=SOLID, args=[(2,), (2, 0), (3, -2)]),
+    "unfold": case(windows, shapes=SOLID, args=[(0, 1, 1), (1, 2, 1), (-1, 2, 2), (2, 3, 1), (2, 4, 1), (1, 2, 9), (2, 1, 2)],
+                   also=[(((7, 2),), (0, 3, 2), {}), (((7, 0),), (0, 3, 2), {})]),
+    "unflatten": case(unflatten, shapes=SOLID, args=[(2, (2, 2)), (-2, (3, 1)), (0, (1, 2, 1)), (2, (-1, 2))]),
+    "moveaxis": case(np.moveaxis, shapes=SOLID, args=MOVES), "movedim": case(np.moveaxis, shapes=SOLID, args=MOVES),
+    "swapaxes": case(np.swapaxes, shapes=SOLID, args=[(0, 2), (-1, 1), (1, 1)]), "swapdims": case(np.swapaxes, shapes=SOLID, args=[(0, 2)]),
+    "t": case(np.transpose, shapes=[((2, 3),), ((3,),), ((),)]), "ravel": case(np.ravel, shapes=[*SOLID, ((),)]),
+    "reshape_as": case(lambda x, y: x.reshape(y.shape), R, IDS4, shapes=[((2, 3), (3, 2)), ((), (1, 1))]),
+    "view_as": case(lambda x, y: x.reshape(y.shape), R, IDS4, shapes=[((2, 3), (6,))]),
+    "expand_as": case(lambda x, y: np.broadcast_to(x, y.shape), R, IDS4, shapes=[((3, 1), (2, 3, 4)), ((), (2,))]),
+}
+MIXED = [((2, 3), (2, 3)), ((3,), (3,)), ((2, 3),)]
+STACKING: dict[str, Case] = {
+    "atleast_1d": case(np.atleast_1d, shapes=[((),), ((3,),)]),
+    "atleast_2d": case(np.atleast_2d, shapes=[((),), ((3,),), ((2, 3),)]),
+    "atleast_3d": case(np.atleast_3d, shapes=[((),), ((3,),), ((2, 3),), *SOLID]),
+    "hstack": case(np.hstack, listed=True, shapes=[*MIXED, ((2, 1), (2, 3)), ((), ())]),
+    "vstack": case(np.vstack, listed=True, shapes=[*MIXED, ((3,), (2, 3)), ((), ())]),
+    "dstack": case(np.dstack, listed=True, shapes=[*MIXED, ((2, 3, 1), (2, 3, 2)), ((), ())]),
+    "column_stack": case(np.column_stack, listed=True, shapes=[*MIXED, ((2,), (2, 3)), ((), ())]),
+    "broadcast_tensors": case(np.broadcast_arrays, R, R, shapes=[((3, 1), (4,)), ((), (2, 3)), ((2, 3), (2, 3))]),
+    "meshgrid": case(np.meshgrid, R, R, R, shapes=[((3,), (4,), (2,)), ((3,), (), (1,)), ((3,), (4,)), ((3,),)], attrs=[
+        {}, {"indexing": "ij"}]),
+    "unbind": case(lambda x, axis=0: [np.take(x, i, axis) for i in range(x.shape[axis])], shapes=SOLID, args=[(), (1,), (-1,)]),
+    "tensor_split": case(np.array_split, shapes=[((7, 3),)], args=[(3,), (2, 1), ([1, 4],), ([2, 2, 9], 0), (9,), ([-2],)]),
+}
+DIAGONALS: dict[str, Case] = {
+    "diagonal": case(np.diagonal, shapes=SOLID, args=[(), (1,), (-1,), (0, 1, 2), (2, -1, 0), (9,), (-1, 0, 2)], also=[
+        (((0, 3),), (), {}), (((3, 3),), (), {})]),
+    "diag_embed": case(embedded, shapes=[((2, 3),), ((3,),)], args=[(), (1,), (-2,), (0, 0, 1)], also=[
+        (((2, 3),), (1, 0, -1), {}), (((2, 3),), (-1, 2, 0), {}), (((0,),), (), {})]),
+    "diag": case(np.diag, shapes=[((3,),), ((3, 4),)], args=[(), (1,), (-2,)]),
+    "diagflat": case(np.diagflat, shapes=[((2, 2),), ((3,),), ((),)], args=[(), (1,)]),
+    "trace": case(np.trace, shapes=SOLID, args=[(), (1,), (-1, 1, 2)], also=[(((3, 3),), (), {}), (((0, 3),), (), {})]),
+    "one_hot": case(lambda ids, n: np.eye(n)[ids].astype(int), IDS4, shapes=[((3,),), ((2, 3),), ((),), ((0,),)], args=[(4,), (7,)],
+                    smooth=False),
+}
+FAMILIES_OF_SHAPES: dict[str, dict[str, Case]] = {"rearranging": REARRANGING, "stacking": STACKING, "diagonals": DIAGONALS}
+INTERNAL_OF_SHAPES = {
+    "strided": "diagonal", "unstrided": "diag_embed", "rolled": "roll", "axis_windows": "unfold",
+}
+# fmt: on

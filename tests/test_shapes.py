@@ -1,0 +1,144 @@
+"""Shapes as NumPy's and PyTorch's users write them: where the two differ nobody gets the other's answer in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+import flamepy.nn.functional as F
+
+pytestmark = pytest.mark.usefixtures("device")
+X = np.arange(6.0, dtype="f4").reshape(2, 3)
+
+
+def repeated(shape: tuple[int, ...], *args: Any, **options: Any) -> list[Any]:
+    return fp.tensor(np.arange(np.prod(shape), dtype="f4").reshape(shape)).repeat(*args, **options).tolist()
+
+
+def test_repeat_as_a_function_is_numpys():
+    assert fp.repeat(fp.tensor([1, 2]), 2).tolist() == [1, 1, 2, 2]
+    assert fp.repeat(fp.tensor(X), 2, 0).tolist() == np.repeat(X, 2, 0).tolist() == fp.tensor(X).repeat(2, axis=0).tolist()
+    assert fp.tensor(X).repeat_interleave(2, dim=1).tolist() == np.repeat(X, 2, 1).tolist()
+
+
+def test_repeat_as_a_method_takes_what_only_one_library_means():
+    assert repeated((2, 3), 2, 3) == np.tile(X, (2, 3)).tolist()  # no axis 3
+    assert repeated((2, 3), 2, 1, 1) == repeated((2, 3), (2, 1, 1)) == np.tile(X, (2, 1, 1)).tolist()
+    assert repeated((2, 3), 2) == np.repeat(X, 2).tolist()  # PyTorch wants a count for each axis
+    assert repeated((1, 2, 3), 2, 1) == np.repeat(X[None], 2, 1).tolist()
+    assert repeated((), 3) == [0.0] * 3 and repeated((), [2, 2]) == [[0.0] * 2] * 2
+    assert repeated((3,), np.array([1, 0, 2])) == [0.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "args"), [((3,), (2,)), ((3,), ([2],)), ((2, 3), (2, 1)), ((2, 3), (2, -1)), ((2,), ([2, 3],)), ((1, 2), ([2, 1],))]
+)
+def test_repeat_as_a_method_refuses_what_they_mean_differently(shape, args):
+    with raises(fp.ShapeError, "repeat: NumPy and PyTorch differ", "x.tile(", "x.repeat_interleave("):
+        repeated(shape, *args)
+
+
+def test_names_of_axes_as_pytorch_spells_them():
+    x = fp.tensor(X)
+    assert x.roll(shifts=(1, 1), dims=(0, 1)).tolist() == np.roll(X, (1, 1), (0, 1)).tolist()
+    assert x.flip(dims=(0,)).tolist() == x.flip(0).tolist() == x.flip([0]).tolist() == X[::-1].tolist()
+    assert x.flip(0, 1).tolist() == X[::-1, ::-1].tolist() and x.flip().tolist() == x.flip(0, 1).tolist()
+    assert x.flatten(start_dim=0, end_dim=1).shape == (6,) and x.diagonal(dim1=-1, dim2=0).tolist() == [0.0, 4.0]
+    assert x.permute(dims=(1, 0)).shape == (3, 2) and x.swapdims(dim0=0, dim1=1).shape == (3, 2)
+    assert fp.diag(x, diagonal=1).tolist() == [1.0, 5.0] and fp.diagflat(x, offset=0).shape == (6, 6)
+
+
+def test_indices_of_all_kinds():
+    x, rng = fp.tensor(np.arange(60.0).reshape(3, 4, 5)), np.arange(60.0).reshape(3, 4, 5)
+    ids = fp.tensor([0, -1])
+    for key, same in (
+        (((0, 2),), ((0, 2),)), (([0, 2], ids), ([0, 2], [0, -1])), ((ids, slice(None), (1, 1)), ([0, -1], slice(None), (1, 1))),
+        ([True, False, 2], [1, 0, 2]), ((Ellipsis, ids), (Ellipsis, [0, -1])), ((None, ids, 1), (None, [0, -1], 1)),
+        ((slice(9, None, -2), slice(-9, 2)), (slice(9, None, -2), slice(-9, 2))), (([[0], [1]], ids), ([[0], [1]], [0, -1])),
+        (([True, False, True], ids), ([True, False, True], [0, -1])), ((ids, None, ids), ([0, -1], None, [0, -1])),
+    ):  # fmt: skip
+        assert np.array_equal(x[key].numpy(), rng[same]), key
+
+
+def test_indices_that_are_none():
+    x = fp.ones(4, 3)
+    for key, kind, text in (
+        ((1, 3), IndexError, "out of bounds"), ((1, 2, 3), IndexError, "too many"), ((..., ...), IndexError, "single ellipsis"),
+        (slice(None, None, 0), ValueError, "zero"), (slice(fp.tensor([3])), TypeError, "one integer"), ([1.5], IndexError, "not integers"),
+        ([1.5], TypeError, "not integers"), (fp.tensor([True, False]), IndexError, "boolean"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=text):
+            x[key]
+    with pytest.raises(fp.FlameError, match="in place"):
+        x[0] = 1.0
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), [
+    (lambda x: x.flip((0, 0)), fp.ShapeError, "flip: an axis is given twice"),
+    (lambda x: x.roll((1, 2)), fp.ShapeError, "roll: several shifts and no axes"),
+    (lambda x: x.roll(1, (0, 1)), fp.ShapeError, "roll: not one shift for each axis"),
+    (lambda x: x.roll((1, 2), 0), fp.ShapeError, "roll: not one shift for each axis"),
+    (lambda x: x.rot90(1, (0, 0)), fp.ShapeError, "rot90: not two axes"),
+    (lambda x: x.unfold(0, 9, 1), fp.ShapeError, "unfold: no such windows"),
+    (lambda x: x.unfold(5, 1, 1), fp.IndexOutOfRange, "unfold: axis out of range"),
+    (lambda x: x.unflatten(1, (2, 2)), fp.ShapeError, "unflatten: sizes do not make the axis"),
+    (lambda x: x.tile(-1), fp.ShapeError, "tile"),
+    (lambda x: x.moveaxis((0, 1), 0), fp.ShapeError, "moveaxis: places do not match"),
+    (lambda x: x.diagonal(0, 1, 1), fp.ShapeError, "diagonal: the two axes are one"),
+    (lambda x: x[0].diagonal(), fp.ShapeError, "diagonal: needs a matrix"),
+    (lambda x: x.meshgrid(), fp.ShapeError, "meshgrid: more than one axis"),
+    (lambda x: x[0].meshgrid(indexing="no"), ValueError, "meshgrid: unknown indexing"),
+    (lambda x: x[0, 0].unbind(), fp.ShapeError, "unbind: no axis"),
+    (lambda x: x.tensor_split(0), fp.ShapeError, "tensor_split"),
+    (lambda x: x.unsqueeze(0).t(), fp.ShapeError, "t: more than two axes"),
+    (lambda x: x.fliplr().fliplr()[0].fliplr(), fp.IndexOutOfRange, "fliplr: too few axes"),
+    (F.one_hot, fp.DTypeError, "one_hot: ids are not integer"),
+    (lambda x: F.one_hot(fp.tensor([3]), 3).numpy(), fp.IndexOutOfRange, "one_hot: id out of range: 3"),
+    (lambda x: F.one_hot(fp.tensor([3]), -1), ValueError, "one_hot: a negative number"),
+    (lambda x: fp.tril_indices(3, 3), TypeError, "positional"),
+    (lambda x: x.flip(0, out=x), TypeError, "out"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call(fp.tensor(X))
+
+
+def test_a_shape_error_is_both_libraries():
+    for kind in (ValueError, RuntimeError):
+        with pytest.raises(kind):
+            fp.ones(2, 3).reshape(4)
+
+
+def test_integers_bools_and_halves_are_moved_as_they_are():
+    for dtype in (fp.int64, fp.int32, fp.bool_, fp.float16, fp.bfloat16):
+        x = fp.tensor([[1, 0, 1], [0, 1, 1]]).to(dtype)
+        for y in (x.flip(), x.roll(1, 1), x.tile(2), x.repeat_interleave(2), x.unfold(1, 2, 1), x.diagonal(), x.diag_embed(), x.rot90()):
+            assert y.dtype == dtype
+    assert F.one_hot(fp.tensor([1, 0]).to(fp.int32)).dtype == fp.int32 and F.one_hot(fp.tensor([1, 0])).tolist() == [[0, 1], [1, 0]]
+
+
+def test_triangles_by_their_places():
+    for k in (-1, 0, 2):
+        assert [t.tolist() for t in fp.tril_indices(3, k=k, m=4)] == [t.tolist() for t in np.tril_indices(3, k, 4)]
+        assert [t.tolist() for t in fp.triu_indices(3, k=k, m=4)] == [t.tolist() for t in np.triu_indices(3, k, 4)]
+        assert fp.tri(3, 4, k).tolist() == np.tri(3, 4, k).tolist()
+    x = fp.tensor(np.arange(9.0).reshape(3, 3))
+    assert x[fp.tril_indices(3)].tolist() == [0.0, 3.0, 4.0, 6.0, 7.0, 8.0]
+
+
+def test_captured_as_called():
+    def step(x: Any) -> Any:
+        y = (x.unfold(1, 2, 1).flip(0) * 2).roll(1, -1).tile(1, 2, 1).diagonal(0, 1, 2).rot90()
+        z = sum([t.sum() for t in fp.meshgrid(x[0], x[1])]) + (x.repeat_interleave([1, 2], 0) ** 2).sum()
+        return (y * y).sum() + z
+
+    run = fp.capture(lambda x: (loss := step(x), loss.backward()[x]))
+    for seed in range(4):
+        x = fp.tensor(np.random.default_rng(seed).standard_normal((2, 3)).astype("f4"), requires_grad=True)
+        loss, g = run(x)
+        want = step(x)
+        assert loss.item() == want.item() and (g.numpy() == want.backward()[x].numpy()).all()
