@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from devices import default_device
 from error_text import raises
-from optimizer_tools import CASES, FIRST, ONCE, PAPERS, bits, check, made, map_of, model, start, state_bits, stepping, train
+from optimizer_tools import CASES, FIRST, ONCE, PAPERS, TOGETHER, bits, check, made, map_of, model, start, state_bits, stepping, train
 
 import flamepy as fp
 
@@ -32,7 +32,7 @@ def test_compiled_too(case: str) -> None:
     check(case, model(case, pack=True), 20)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ONCE if kind not in PAPERS])
+@pytest.mark.parametrize("kind", [kind for kind in ONCE if kind not in (*PAPERS, *TOGETHER)])
 def test_defaults_are_pytorchs(kind: str) -> None:
     torch = pytest.importorskip("torch")
     mine = getattr(fp, kind)(model(kind.lower())).state_dict()["groups"][0]
@@ -87,7 +87,7 @@ def test_float16_works_on_master_copies(case: str, pack: bool, plain: None) -> N
         np.testing.assert_allclose(half[name].numpy(), p.numpy(), rtol=2e-3, atol=1e-4)
 
 
-SEVERAL_LAUNCHES = ("LAMB", "Adafactor", "Muon")
+SEVERAL_LAUNCHES = ("LAMB", "Adafactor", "Muon", "AdamP", "LARS", "Prodigy")
 PLACES = [(case, "plain") for case in ONCE.values()] + [(ONCE[kind], "cpu") for kind in (*SEVERAL_LAUNCHES, "NAdam")]
 
 
@@ -116,6 +116,8 @@ def test_options_that_change_between_replays(case: str, plain: None) -> None:
         "Muon": {"ns_steps": 2, "momentum": 0.5},
         "Adafactor": {"eps": (1e-3, 0.1), "d": 1.5},
         "Lion": {"betas": (0.5, 0.6)},
+        "LARS": {"weight_decay": 0.5, "trust_coefficient": 0.1},
+        "SGDScheduleFree": {"weight_decay": 0.5, "momentum": 0.7},
     }
     found = []
     for capture in (False, True):

@@ -213,7 +213,7 @@ class Counting:
 def undo(rates: Any, stepped: list[tuple[Block, Sequence[int]]], mark: Buffer) -> None:
     """Take back the counts of a recorded step whose gradients were not to be used."""
     if not mark.device.download(mark)[USE]:
-        rates.finished -= 1
+        rates.back()
         for block, chosen in stepped:
             for i in chosen:
                 block.steps[i] -= 1

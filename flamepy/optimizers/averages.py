@@ -22,9 +22,10 @@ from ..bus import before, changed, outside
 from ..core.words import select
 from ..dtypes import FLOATS, computed, is_count, is_number
 from ..engine.spans import Piece, spans_of
-from ..errors import DTypeError, StateError, warn
+from ..errors import StateError, warn
 from ..parameter import Parameter, named
 from ..tensors import Tensor
+from .around import Around
 
 exchanged: dict[int, str] = {}  # parameters, by id, that are averages now, and whose
 
@@ -254,29 +255,22 @@ class Slow(Averaged):
         return self.alpha
 
 
-class Lookahead:
+class Lookahead(Around):
     """An optimizer around an optimizer: after every k steps the parameters go back to alpha of the way that they went since the last
     time (Zhang et al. 2019, arXiv:1907.08610). Make it when the model has the parameters to begin with; steps that update nothing don't
     count."""
+
+    name = "Lookahead"
 
     def __init__(self, optimizer: Any, k: int = 5, alpha: float = 0.5):
         if not is_count(k, 1):
             raise ValueError(f"Lookahead: k is no count of steps: {k!r}. Use an int, 1 or more.")
         if not is_number(alpha) or not 0 < float(alpha) <= 1:
             raise ValueError(f"Lookahead: alpha out of range: {alpha!r}. Use a number in (0, 1].")
-        if not hasattr(optimizer, "step") or not hasattr(optimizer, "params"):
-            raise DTypeError(f"Lookahead: not an optimizer: {type(optimizer).__name__}. Use Lookahead(AdamW(model, lr=1e-3)).")
-        self.optimizer, self.k, self.steps = optimizer, int(k), 0
+        self.take(optimizer)
+        self.k, self.steps = int(k), 0
         self.slow = Slow(optimizer.params)
         self.slow.alpha = float(alpha)
-
-    params = property(lambda self: self.optimizer.params)
-    groups = property(lambda self: self.optimizer.groups)
-    rates = property(lambda self: self.optimizer.rates)
-    lr = property(lambda self: self.optimizer.lr, lambda self, lr: setattr(self.optimizer, "lr", lr))
-
-    def zero_grad(self) -> None:
-        self.optimizer.zero_grad()
 
     def step(self, grads: Any = None) -> Any:
         """A step of the optimizer, and every k-th time one of the slow weights. Returns what the optimizer's step does."""

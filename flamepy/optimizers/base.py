@@ -113,6 +113,8 @@ class Optimizer(Steps, core.Optimizer):
     slots: tuple[str, ...] = ()
     formula: Callable
     apart = False  # whether each parameter is a segment of its own
+    together = False  # whether no parameter moves before all gradients were looked at
+    make_rates = Rates
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -125,7 +127,7 @@ class Optimizer(Steps, core.Optimizer):
         if options is None:
             raise TypeError(f"{self.name}: no options: its __init__ gives none. Write super().__init__(params, {{'lr': lr, ...}}, groups).")
         given = checked_groups(self.name, groups, options)
-        self.rates = Rates(self.name, Group(self, {"names": [], **options}))
+        self.rates = self.make_rates(self.name, Group(self, {"names": [], **options}))
         for glob, changes in given.items():
             self.rates.add(Group(self, {"names": [], **options, **changes}, glob), changes)
         for group in self.groups:
@@ -168,6 +170,9 @@ class Optimizer(Steps, core.Optimizer):
     def write(self, to: Launch) -> None:
         """All launches of an update: this one, unless an optimizer needs more."""
         to.update(self.formula, (to.block.master, *to.block.state.values()))
+
+    def finish(self, stepped: list[tuple[Block, Sequence[int]]], by: Any) -> None:
+        """What is left of an update `together` when all blocks are written; it tells them that they were."""
 
     # ---- its parameters ------------------------------------------------------------------------------------------------------------
     def members(self) -> Sequence[Optimizer]:
@@ -248,8 +253,11 @@ class Optimizer(Steps, core.Optimizer):
         for block in self.blocks:
             if to := block.launch(self, grads, found, mark):
                 self.write(to)
-                block.wrote(to.chosen, by)
                 stepped.append((block, to.chosen))
+                if not self.together:
+                    block.wrote(to.chosen, by)
+        if self.together and stepped:
+            self.finish(stepped, by)
         if mark is not None and done is not True:
             mark.device.stream.after(partial(undo, self.rates, stepped), mark)
 

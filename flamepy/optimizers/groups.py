@@ -156,6 +156,10 @@ class Rates:
             self.put(self.now())
         self.finished += 1
 
+    def back(self) -> None:
+        """Take the count of a step back whose gradients were not to be used."""
+        self.finished -= 1
+
     # ---- state: of an optimizer, and of a replay that fails (engine/capture) ------------------------------------------------------
     def rows(self) -> list[dict[str, Any]]:
         """The groups as state_dict() shows them; beside a schedule with the count that it depends on."""

@@ -1,7 +1,8 @@
 """Relatives of Adam: RAdam, whose first steps do without the second moment (Liu et al. 2019, arXiv:1908.03265); NAdam, with Nesterov's
-look-ahead (Dozat 2016, ICLR workshop); Adamax, which divides by the largest gradient (Kingma & Ba 2014, arXiv:1412.6980, section 7).
+look-ahead (Dozat 2016, ICLR workshop); Adamax, which divides by the largest gradient (Kingma & Ba 2014, arXiv:1412.6980, section 7);
+AdaBelief, which divides by how far gradients are from what was expected (Zhuang et al. 2020, arXiv:2010.07468).
 
-Arithmetic of PyTorch.
+Arithmetic of PyTorch; AdaBelief's is its paper's.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ def adamax_update(p, m, u, g, l2, rise1, beta2, step_size, eps, sign, *_):
     m = m + (g - m) * rise1
     u = maximum(beta2 * u, abs(g) + eps)
     return p - step_size * (m / u), m, u
+
+
+def adabelief_update(p, m, s, g, before, rise1, rise2, step_size, root, eps, sign, *_):
+    """s is the mean of the squared surprise."""
+    p = p * before
+    g = sign * g
+    m = m + (g - m) * rise1
+    s = s + ((g - m) * (g - m) - s) * rise2 + eps
+    return p - step_size * (m / (sqrt(s) / root + eps)), m, s
 
 
 class Relative(Optimizer):
@@ -151,3 +161,25 @@ class Adamax(Moments):
         beta1, beta2 = group["betas"]
         sign = -1.0 if group["maximize"] else 1.0
         return group["weight_decay"], 1.0 - beta1, beta2, group["lr"] / (1.0 - beta1**step), group["eps"], sign
+
+
+class AdaBelief(Moments):
+    """AdaBelief(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-16, weight_decay=0, maximize=False, groups=None, transforms=None).
+
+    Steps are long where gradients are as their mean foretells. Weight decay is decoupled, as in AdamW. `lr` may be a schedule.
+    """
+
+    name = "AdaBelief"
+    slots = ("m", "s")
+    formula = staticmethod(adabelief_update)
+
+    def __init__(
+        self, params: Any = None, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-16, weight_decay: float = 0.0,
+        maximize: bool = False, groups: dict[str, dict[str, Any]] | None = None, transforms: Any = None,
+    ):  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, maximize, groups, transforms)
+
+    def numbers(self, group: dict[str, Any], step: int) -> tuple[float, ...]:
+        lr, (beta1, beta2) = group["lr"], group["betas"]
+        keep, size, root = 1.0 - lr * group["weight_decay"], lr / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5
+        return keep, 1.0 - beta1, 1.0 - beta2, size, root, group["eps"], -1.0 if group["maximize"] else 1.0
