@@ -45,9 +45,9 @@ WRITTEN_OUT = spread({
     "clip": "x.clamp(low, high)",
     "absolute": "x.abs()", "negative": "-x", "multiply": "x * y", "subtract": "x - y",
     "divide true_divide": "x / y", "greater": "x > y", "greater_equal": "x >= y", "less": "x < y", "less_equal": "x <= y",
-    "not_equal": "x != y", "sgn": "x.sign()", "argsort": "x.numpy().argsort()",
+    "not_equal": "x != y", "sgn": "x.sign()",
     "allclose": "numpy.allclose(x.numpy(), y.numpy())", "equal": "numpy.array_equal(x.numpy(), y.numpy())",
-    "nonzero": "numpy.argwhere(x.numpy())", "unique": "numpy.unique(x.numpy())", "median": "numpy.median(x.numpy())",
+    "nonzero": "numpy.argwhere(x.numpy())",
     "cdist": "((x[:, None] - y) ** 2).sum(axis=2).sqrt()",
     "count_nonzero": "(x != 0).sum()",
     "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
@@ -60,7 +60,7 @@ LAYERS = {
     "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
 }  # fmt: skip
 SHARED = {
-    "sort": "numpy.sort(x.numpy())", "bernoulli": "(flamepy.rand_like(x) < x).to(x.dtype)",
+    "bernoulli": "(flamepy.rand_like(x) < x).to(x.dtype)",
     "multinomial": "numpy.random.default_rng().choice(n, p=x.numpy())",
 }  # fmt: skip
 SAME = {"LeakyReLU": "leaky_relu", "ELU": "elu", "Softplus": "softplus"}
@@ -78,9 +78,9 @@ ADVICE = {
         "new_ones": "flamepy.ones(shape, dtype=x.dtype, device=x.device)",
         "new_full": "flamepy.full(shape, value, dtype=x.dtype, device=x.device)", "ndimension": "x.ndim",
         "new_tensor": "flamepy.tensor(data, dtype=x.dtype, device=x.device)", "masked_select": "x.numpy()[mask.numpy()]",
-        "topk": ".numpy().argsort()", "scatter_add": "The gradient of flamepy.gather does it",
+        "scatter_add": "The gradient of flamepy.gather does it",
         "values indices": "argmax() and argmin() for indices; max() and min() give the values",
-        "amax": ".max(axis=...)", "amin": ".min(axis=...)", "is_cuda": "x.device", "quantile": "numpy.quantile(x.numpy(), q)",
+        "amax": ".max(axis=...)", "amin": ".min(axis=...)", "is_cuda": "x.device",
         "pin_memory share_memory_": "Leave it out: arrays and tensors of this process are at hand",
         "detach_": "x = x.detach()", "clamp_min": ".clamp(min=value)", "clamp_max": ".clamp(max=value)",
     },
@@ -97,7 +97,7 @@ ADVICE = {
         "finfo": "numpy.finfo(x.dtype)", "set_num_threads": "numba.set_num_threads(n)", "set_printoptions": "numpy.set_printoptions()",
         "use_deterministic_algorithms backends": "Leave it out: results have the same bits from run to run",
         "distributed": "Leave it out: one process uses all threads", "autocast amp": "Set model.compute_dtype = flamepy.bfloat16",
-        "all": "x.numpy().all()", "any": "x.numpy().any()", "lr_scheduler": "flamepy.schedules: lr=schedule", "topk": "x.numpy().argsort()",
+        "all": "x.numpy().all()", "any": "x.numpy().any()", "lr_scheduler": "flamepy.schedules: lr=schedule",
         "inf": "math.inf", "nan": "math.nan", "pi": "math.pi", "utils": "Batches are slices of an array; see docs/training.md",
         "inference_mode": "flamepy.no_grad()",
     },

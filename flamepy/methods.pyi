@@ -35,6 +35,12 @@ class Methods(TensorMethods):
     @overload
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing. See flamepy.argmin."""
+    # flamepy/ops/sorting.py: argsort
+    @overload
+    def argsort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor: ...
+    @overload
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+        """The indices that sort() gives (int64). Records nothing. See flamepy.argsort."""
     # flamepy/ops/stacking.py: atleast_1d
     def atleast_1d(self, *xs: TensorLike) -> Tensor:
         """Tensors with an axis at least; several give a list. See flamepy.atleast_1d."""
@@ -56,12 +62,18 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives. See flamepy.binary_cross_entropy_with_logits."""
+    # flamepy/ops/counting.py: bincount
+    def bincount(self, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
+        """How often each whole number from 0 on occurs in x (int64), or the sum of its weights. See flamepy.bincount."""
     # flamepy/ops/stacking.py: broadcast_tensors
     def broadcast_tensors(self, *xs: TensorLike) -> list[Tensor]:
         """The tensors, each repeated to the shape that all broadcast to. See flamepy.broadcast_tensors."""
     # flamepy/core/ops/shape.py: broadcast_to
     def broadcast_to(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """x repeated to `shape` by the broadcasting rule; -1 keeps a size. Also called expand. See flamepy.broadcast_to."""
+    # flamepy/ops/sorting.py: bucketize
+    def bucketize(self, boundaries: TensorLike, right: bool = False, out_int32: bool = False) -> Tensor:
+        """For each number the index of its bucket between sorted boundaries: searchsorted(boundaries, x). See flamepy.bucketize."""
     # flamepy/core/ops/copy.py: cast
     def cast(self, dtype: DTypeLike = ...) -> Tensor:
         """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off. See flamepy.cast."""
@@ -205,6 +217,9 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "gt"
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
+    # flamepy/ops/counting.py: histc
+    def histc(self, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
+        """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one. See flamepy.histc."""
     # flamepy/ops/stacking.py: hstack
     def hstack(self) -> Tensor:
         """Tensors side by side: along the second axis, those of one axis along it. See flamepy.hstack."""
@@ -226,6 +241,12 @@ class Methods(TensorMethods):
     # flamepy/ops/logic.py: isnan
     def isnan(self) -> Tensor:
         """Whether each number is NaN. See flamepy.isnan."""
+    # flamepy/ops/sorting.py: kthvalue
+    @overload
+    def kthvalue(self, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """(value, index) of the k-th smallest element along an axis, from 1. PyTorch's median is that of k = (n + 1) // 2. See flamepy.kthvalue."""
     # flamepy/ops/losses.py: l1_loss
     def l1_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """|x - target|. See flamepy.l1_loss."""
@@ -289,6 +310,12 @@ class Methods(TensorMethods):
     @overload
     def mean(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Mean over the axes (integers give float32); NaN for no elements. See flamepy.mean."""
+    # flamepy/ops/sorting.py: median
+    @overload
+    def median(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def median(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """The middle number along the axes, of an even number of them the mean of two, as NumPy's; NaN where there is one. See flamepy.median."""
     # flamepy/ops/stacking.py: meshgrid
     def meshgrid(self, *xs: TensorLike, indexing: str = 'xy') -> list[Tensor]:
         """Coordinates of the grid of these 1-D tensors, one tensor for each. indexing "xy", as in NumPy, has the first along columns, "ij" See flamepy.meshgrid."""
@@ -301,6 +328,12 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "minimum"
     def minimum(self, b: TensorLike, /) -> Tensor:
         """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.minimum."""
+    # flamepy/ops/sorting.py: mode
+    @overload
+    def mode(self, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def mode(self, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """(value, index) of the most frequent element along an axis: of several the smallest, and where it is last. See flamepy.mode."""
     # flamepy/ops/rearranging.py: moveaxis
     def moveaxis(self, source: TensorLike, destination: TensorLike) -> Tensor:
         """Axes moved to other places, the others in their order. Also called movedim. See flamepy.moveaxis."""
@@ -310,9 +343,38 @@ class Methods(TensorMethods):
     # flamepy/ops/losses.py: mse_loss
     def mse_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """(x - target)^2. See flamepy.mse_loss."""
+    # flamepy/ops/sorting.py: msort
+    def msort(self) -> Tensor:
+        """x in order along its first axis: the values alone. See flamepy.msort."""
     # flamepy/core/ops/pointwise.py: "mul"
     def mul(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.mul."""
+    # flamepy/ops/sorting.py: nanmedian
+    @overload
+    def nanmedian(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def nanmedian(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """median() of the numbers that are not NaN; NaN where there are none. See flamepy.nanmedian."""
+    # flamepy/ops/sorting.py: nanquantile
+    @overload
+    def nanquantile(
+        self,
+        q: TensorLike,
+        axis: Axis = None,
+        keepdims: bool = False,
+        method: str = 'linear',
+        interpolation: str | None = None,
+    ) -> Tensor: ...
+    @overload
+    def nanquantile(
+        self,
+        q: TensorLike,
+        dim: Axis = None,
+        keepdim: bool = False,
+        method: str = 'linear',
+        interpolation: str | None = None,
+    ) -> Tensor:
+        """quantile() of the numbers that are not NaN; NaN where there are none. See flamepy.nanquantile."""
     # flamepy/ops/shape_more.py: narrow
     @overload
     def narrow(self, axis: int, start: int, length: int) -> Tensor: ...
@@ -353,6 +415,26 @@ class Methods(TensorMethods):
     @overload
     def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
+    # flamepy/ops/sorting.py: quantile
+    @overload
+    def quantile(
+        self,
+        q: TensorLike,
+        axis: Axis = None,
+        keepdims: bool = False,
+        method: str = 'linear',
+        interpolation: str | None = None,
+    ) -> Tensor: ...
+    @overload
+    def quantile(
+        self,
+        q: TensorLike,
+        dim: Axis = None,
+        keepdim: bool = False,
+        method: str = 'linear',
+        interpolation: str | None = None,
+    ) -> Tensor:
+        """What a share q (0 to 1, or a list of such) of the numbers along the axes lies below; NaN where there is one. See flamepy.quantile."""
     # flamepy/ops/rearranging.py: ravel
     def ravel(self) -> Tensor:
         """All elements along one axis: flatten(). See flamepy.ravel."""
@@ -403,6 +485,16 @@ class Methods(TensorMethods):
         scale: float | None = None,
     ) -> Tensor:
         """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv). See flamepy.scaled_dot_product_attention."""
+    # flamepy/ops/sorting.py: searchsorted
+    def searchsorted(
+        self,
+        values: TensorLike,
+        side: str = 'left',
+        sorter: TensorLike | None = None,
+        right: bool = False,
+        out_int32: bool = False,
+    ) -> Tensor:
+        """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal. See flamepy.searchsorted."""
     # flamepy/ops/activations.py: "sigmoid"
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)). See flamepy.sigmoid."""
@@ -427,6 +519,12 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: "softplus"
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. See flamepy.softplus."""
+    # flamepy/ops/sorting.py: sort
+    @overload
+    def sort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> tuple[Tensor, Tensor]:
+        """(values, indices) of x in order along an axis, as PyTorch's sort; what is equal keeps its order whatever `stable` says. See flamepy.sort."""
     # flamepy/ops/joining.py: split
     @overload
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]: ...
@@ -487,6 +585,12 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: tile
     def tile(self, reps: TensorLike, *rest: int) -> Tensor:
         """All of x repeated along each axis: tile(x, (2, 3)) or tile(x, 2, 3), the last count for the last axis. See flamepy.tile."""
+    # flamepy/ops/sorting.py: topk
+    @overload
+    def topk(self, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+        """(values, indices) of the k largest elements along an axis, the largest first (largest=False: smallest); of equal ones the first. See flamepy.topk."""
     # flamepy/ops/diagonals.py: trace
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
         """The sum of the diagonal(). See flamepy.trace."""
@@ -511,6 +615,28 @@ class Methods(TensorMethods):
     @overload
     def unflatten(self, dim: int, sizes: int | Sequence[int]) -> Tensor:
         """One axis as several, one of whose sizes may be -1. See flamepy.unflatten."""
+    # flamepy/ops/counting.py: unique
+    @overload
+    def unique(
+        self,
+        *,
+        return_index: bool = False,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        axis: int | None = None,
+        sorted: bool = True,
+    ) -> Tensor: ...
+    @overload
+    def unique(
+        self,
+        *,
+        return_index: bool = False,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+        sorted: bool = True,
+    ) -> Tensor:
+        """The different numbers of x, or slices along an axis, in order whatever `sorted` says; as asked for also, in this order: where each See flamepy.unique."""
     # flamepy/ops/shape_more.py: unsqueeze
     @overload
     def unsqueeze(self, axis: int) -> Tensor: ...

@@ -51,6 +51,8 @@ ORDER = {  # where the op takes its arguments in another order than the oracle
     "index_select": lambda x, index, axis: fp.index_select(x, axis, index),
     "getitem": operator.getitem,
     "unfold": lambda x, *args: x.unfold(*args),
+    "searchsorted": lambda x, v, **a: fp.searchsorted(fp.msort(x), v, **a),  # what is drawn is not in order
+    "bucketize": lambda x, b, **a: fp.bucketize(x, fp.msort(b), **a),
 }
 
 

@@ -6,7 +6,7 @@ writes).
     activations.py powers.py rounding.py logic.py   one number at a time
     products.py conv.py attention.py recurrent.py   products
     reduce_more.py variance.py                      many numbers to one
-    scans.py                                        everything up to each number
+    scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py         the same, made of these
@@ -27,6 +27,7 @@ from . import (  # noqa: F401
     activations,
     attention,
     conv,
+    counting,
     diagonals,
     joining,
     logic,
@@ -43,6 +44,7 @@ from . import (  # noqa: F401
     rows,
     scans,
     shape_more,
+    sorting,
     stacking,
     variance,
 )

@@ -71,6 +71,18 @@ def argmin(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tens
     [0, 1]
     """
 
+# flamepy/ops/sorting.py: argsort
+@overload
+def argsort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor: ...
+@overload
+def argsort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The indices that sort() gives (int64). Records nothing.
+
+    Shapes: x's.
+    >>> fp.argsort(fp.tensor([3.0, 1.0, 2.0])).tolist()
+    [1, 2, 0]
+    """
+
 # flamepy/ops/stacking.py: atleast_1d
 def atleast_1d(*xs: TensorLike) -> Tensor:
     """Tensors with an axis at least; several give a list. Shapes: () gives (1,).
@@ -126,6 +138,16 @@ def binary_cross_entropy_with_logits(
     0.6931
     """
 
+# flamepy/ops/counting.py: bincount
+def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
+    """How often each whole number from 0 on occurs in x (int64), or the sum of its weights.
+
+    Shapes: (n,) gives (max(x) + 1,), or minlength if that is more. Gradients reach the weights. Reads x on the host, so no captured step
+    may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
+    >>> fp.bincount(fp.tensor([1, 3, 1])).tolist()
+    [0, 2, 0, 1]
+    """
+
 # flamepy/ops/stacking.py: broadcast_tensors
 def broadcast_tensors(*xs: TensorLike) -> list[Tensor]:
     """The tensors, each repeated to the shape that all broadcast to. Shapes: as there, else ShapeError.
@@ -139,6 +161,15 @@ def broadcast_to(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tenso
     Shapes: to one that x's broadcasts to, else ShapeError.
     >>> fp.broadcast_to(fp.tensor([1, 2]), (2, 2)).tolist()
     [[1, 2], [1, 2]]
+    """
+
+# flamepy/ops/sorting.py: bucketize
+def bucketize(x: TensorLike, boundaries: TensorLike, right: bool = False, out_int32: bool = False) -> Tensor:
+    """For each number the index of its bucket between sorted boundaries: searchsorted(boundaries, x).
+
+    Shapes: x's. right: what equals a boundary belongs behind it. Raises ShapeError unless boundaries is one row.
+    >>> fp.bucketize(fp.tensor([0.5, 1.5, 9.0]), [1.0, 2.0]).tolist()
+    [0, 1, 2]
     """
 
 # flamepy/core/ops/copy.py: cast
@@ -605,6 +636,16 @@ def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, True]
     """
 
+# flamepy/ops/counting.py: histc
+def histc(x: TensorLike, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
+    """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
+
+    Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Raises ValueError for bins below 1.
+    Types: floats; integers and bools are computed in float32.
+    >>> fp.histc(fp.tensor([1.0, 2.0, 1.0]), bins=2, min=0, max=3).tolist()
+    [2.0, 1.0]
+    """
+
 # flamepy/ops/stacking.py: hstack
 def hstack(tensors: Iterable[TensorLike]) -> Tensor:
     """Tensors side by side: along the second axis, those of one axis along it. Shapes: (n, a), (n, b) give (n, a + b).
@@ -650,6 +691,18 @@ def isnan(x: TensorLike) -> Tensor:
     """Whether each number is NaN. Shapes: any to the same.
     >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
     [False, True]
+    """
+
+# flamepy/ops/sorting.py: kthvalue
+@overload
+def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
+@overload
+def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """(value, index) of the k-th smallest element along an axis, from 1. PyTorch's median is that of k = (n + 1) // 2.
+
+    Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for a k that there is not.
+    >>> [t.item() for t in fp.kthvalue(fp.tensor([3.0, 1.0, 2.0]), 2)]
+    [2.0, 2]
     """
 
 # flamepy/ops/losses.py: l1_loss
@@ -933,6 +986,19 @@ def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [1.5, 3.5]
     """
 
+# flamepy/ops/sorting.py: median
+@overload
+def median(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def median(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """The middle number along the axes, of an even number of them the mean of two, as NumPy's; NaN where there is one.
+
+    PyTorch's median is the lower of two, with its index: kthvalue(x, (n + 1) // 2).
+    Shapes: as sum. Integers give float32. Raises ShapeError where there are no elements.
+    >>> fp.median(fp.tensor([1.0, 4.0, 2.0, 3.0])).item()
+    2.5
+    """
+
 # flamepy/ops/stacking.py: meshgrid
 def meshgrid(*xs: TensorLike, indexing: str = 'xy') -> list[Tensor]:
     """Coordinates of the grid of these 1-D tensors, one tensor for each. indexing "xy", as in NumPy, has the first along columns, "ij"
@@ -970,6 +1036,18 @@ def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-1.5, 0.5]
     """
 
+# flamepy/ops/sorting.py: mode
+@overload
+def mode(x: TensorLike, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
+@overload
+def mode(x: TensorLike, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """(value, index) of the most frequent element along an axis: of several the smallest, and where it is last.
+
+    Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for an axis without elements.
+    >>> [t.item() for t in fp.mode(fp.tensor([2.0, 1.0, 2.0]))]
+    [2.0, 2]
+    """
+
 # flamepy/ops/rearranging.py: moveaxis
 def moveaxis(x: TensorLike, source: TensorLike, destination: TensorLike) -> Tensor:
     """Axes moved to other places, the others in their order. Also called movedim. Shapes: (a, b, c), 0, 2 give (b, c, a).
@@ -993,6 +1071,15 @@ def mse_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> T
     2.0
     """
 
+# flamepy/ops/sorting.py: msort
+def msort(x: TensorLike) -> Tensor:
+    """x in order along its first axis: the values alone.
+
+    Shapes: x's.
+    >>> fp.msort(fp.tensor([3.0, 1.0, 2.0])).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
 # flamepy/core/ops/pointwise.py: "mul"
 def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a * b.
@@ -1005,6 +1092,44 @@ def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.mul(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-0.75, 0.75]
+    """
+
+# flamepy/ops/sorting.py: nanmedian
+@overload
+def nanmedian(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def nanmedian(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """median() of the numbers that are not NaN; NaN where there are none.
+
+    Shapes: as sum.
+    >>> fp.nanmedian(fp.tensor([1.0, float("nan"), 3.0])).item()
+    2.0
+    """
+
+# flamepy/ops/sorting.py: nanquantile
+@overload
+def nanquantile(
+    x: TensorLike,
+    q: TensorLike,
+    axis: Axis = None,
+    keepdims: bool = False,
+    method: str = 'linear',
+    interpolation: str | None = None,
+) -> Tensor: ...
+@overload
+def nanquantile(
+    x: TensorLike,
+    q: TensorLike,
+    dim: Axis = None,
+    keepdim: bool = False,
+    method: str = 'linear',
+    interpolation: str | None = None,
+) -> Tensor:
+    """quantile() of the numbers that are not NaN; NaN where there are none.
+
+    Shapes: as there.
+    >>> fp.nanquantile(fp.tensor([1.0, float("nan"), 3.0]), 0.5).item()
+    2.0
     """
 
 # flamepy/ops/shape_more.py: narrow
@@ -1102,6 +1227,33 @@ def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0
+    """
+
+# flamepy/ops/sorting.py: quantile
+@overload
+def quantile(
+    x: TensorLike,
+    q: TensorLike,
+    axis: Axis = None,
+    keepdims: bool = False,
+    method: str = 'linear',
+    interpolation: str | None = None,
+) -> Tensor: ...
+@overload
+def quantile(
+    x: TensorLike,
+    q: TensorLike,
+    dim: Axis = None,
+    keepdim: bool = False,
+    method: str = 'linear',
+    interpolation: str | None = None,
+) -> Tensor:
+    """What a share q (0 to 1, or a list of such) of the numbers along the axes lies below; NaN where there is one.
+
+    method (or interpolation): between two numbers "linear", "lower", "higher", "midpoint" or "nearest".
+    Shapes: that of q, then x's without the axes (1 there with keepdims). Integers give float32. Raises ValueError, ShapeError.
+    >>> fp.quantile(fp.tensor([1.0, 2.0, 4.0]), 0.75).item()
+    3.0
     """
 
 # flamepy/ops/rearranging.py: ravel
@@ -1306,6 +1458,23 @@ def scaled_dot_product_attention(
     [[2.0]]
     """
 
+# flamepy/ops/sorting.py: searchsorted
+def searchsorted(
+    x: TensorLike,
+    values: TensorLike,
+    side: str = 'left',
+    sorter: TensorLike | None = None,
+    right: bool = False,
+    out_int32: bool = False,
+) -> Tensor:
+    """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal.
+
+    x: one row, or rows (..., n) for values (..., m), each of which has a row of its own. sorter: the indices that sort x.
+    Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another side.
+    >>> fp.searchsorted(fp.tensor([1.0, 2.0, 3.0]), [2.0, 5.0]).tolist()
+    [1, 3]
+    """
+
 # flamepy/ops/activations.py: "sigmoid"
 def sigmoid(x: TensorLike, /) -> Tensor:
     """1 / (1 + exp(-x)).
@@ -1391,6 +1560,18 @@ def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Te
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.softplus(fp.tensor([-1.5, 1.5])).tolist()]
     [0.2014, 1.7014]
+    """
+
+# flamepy/ops/sorting.py: sort
+@overload
+def sort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True) -> tuple[Tensor, Tensor]: ...
+@overload
+def sort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True) -> tuple[Tensor, Tensor]:
+    """(values, indices) of x in order along an axis, as PyTorch's sort; what is equal keeps its order whatever `stable` says.
+
+    Shapes: x's, both. NaN is the largest. Raises IndexOutOfRange.
+    >>> [t.tolist() for t in fp.sort(fp.tensor([3.0, 1.0, 2.0]))]
+    [[1.0, 2.0, 3.0], [1, 2, 0]]
     """
 
 # flamepy/ops/joining.py: split
@@ -1544,6 +1725,18 @@ def tile(x: TensorLike, reps: TensorLike, *rest: int) -> Tensor:
     [1, 2, 1, 2]
     """
 
+# flamepy/ops/sorting.py: topk
+@overload
+def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]: ...
+@overload
+def topk(x: TensorLike, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """(values, indices) of the k largest elements along an axis, the largest first (largest=False: smallest); of equal ones the first.
+
+    Shapes: x's with k at the axis. They are in order whatever `sorted` says. Raises ShapeError for more than there are.
+    >>> [t.tolist() for t in fp.topk(fp.tensor([1.0, 3.0, 2.0]), 2)]
+    [[3.0, 2.0], [1, 2]]
+    """
+
 # flamepy/ops/diagonals.py: trace
 def trace(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The sum of the diagonal(). Shapes: (n, m, ...) gives (...). Raises ShapeError.
@@ -1592,6 +1785,35 @@ def unflatten(x: TensorLike, dim: int, sizes: int | Sequence[int]) -> Tensor:
     """One axis as several, one of whose sizes may be -1. Shapes: (6, n), axis 0, sizes (2, 3) give (2, 3, n). Raises ShapeError.
     >>> fp.unflatten(fp.ones(6, 4), 0, (2, -1)).shape
     (2, 3, 4)
+    """
+
+# flamepy/ops/counting.py: unique
+@overload
+def unique(
+    x: TensorLike,
+    *,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    sorted: bool = True,
+) -> Tensor: ...
+@overload
+def unique(
+    x: TensorLike,
+    *,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+    sorted: bool = True,
+) -> Tensor:
+    """The different numbers of x, or slices along an axis, in order whatever `sorted` says; as asked for also, in this order: where each
+    is first, where each element of x is among them, how often each occurs (all int64).
+
+    Shapes: (n,), or x's with n at the axis. The gradient goes to the first of each. Reads x on the host, so no captured step may call it.
+    >>> [t.tolist() for t in fp.unique(fp.tensor([2, 1, 2]), return_counts=True)]
+    [[1, 2], [1, 2]]
     """
 
 # flamepy/ops/shape_more.py: unsqueeze

@@ -19,3 +19,20 @@ def scan(F, outs, ins, consts):
     for i in range(n)[:: -1 if reverse else 1]:
         p, q = F(p, q, a[:, i] if isinstance(a, np.ndarray) else a, i if b is None else b[:, i] if isinstance(b, np.ndarray) else b)
         y[:, i] = q
+
+
+@kernel
+def argsort(F, outs, ins, consts):
+    """The places of each row's numbers in order, of equal ones in the order they come; NaN is the largest."""
+    (y,), (x,), (n, descending) = outs, ins, consts
+    x = x.reshape(-1, n)
+    found = n - 1 - np.argsort(x[:, ::-1], axis=1, kind="stable")[:, ::-1] if descending else np.argsort(x, axis=1, kind="stable")
+    y[...] = found.reshape(-1)
+
+
+@kernel
+def search(F, outs, ins, consts):
+    """How many numbers of a sorted row are less than each value (right: or equal); each row has `many` values, or all share one row."""
+    (y,), (x, values), (n, many, right) = outs, ins, consts
+    for r, row in enumerate(x.reshape(-1, n) if n else np.zeros((values.size // many, 0))):
+        y[r * many : r * many + many] = np.searchsorted(row, values[r * many : r * many + many], "right" if right else "left")

@@ -135,12 +135,12 @@ def summed(sums, own):
 
 
 # ---- launches -------------------------------------------------------------------------------------------------------------------------
-def sorted_ids(go: Any, ids: Any, rows: int) -> tuple[Any, Any]:
-    """Buffers (ids, positions), sorted; ids are limited to `rows`."""
+def sorted_ids(go: Any, ids: Any, rows: int, places: Any = None) -> tuple[Any, Any]:
+    """Buffers (ids, positions), sorted; ids are limited to `rows`. places: the positions of the ids, if they do not lie in order."""
     tiles, n = blocks(ids.size, TILE), ids.size
     counts, totals = go.empty(DIGITS * tiles, np.dtype("int32")), go.empty(DIGITS, np.dtype("int32"))
     wide = np.dtype("int64" if max(rows, n) >= 1 << 31 else "int32")
-    found, places = ids, None
+    found = ids
     for shift in range(0, max(1, (rows - 1).bit_length()), BITS):
         go(count_digits, (counts,), (found,), (shift, rows - 1), grid=tiles, dtype=wide)
         go(sum_counts, (counts, totals), (), (tiles,), grid=DIGITS, dtype=wide)

@@ -1,0 +1,91 @@
+"""How often numbers occur: unique, bincount, histc. What depends on the numbers in its size is found out on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.custom import custom
+from ..core.errors import DTypeError, ShapeError
+from ..core.ops.axes import composed, one_axis, tensors_of
+from ..core.ops.copy import cast, filled
+from ..core.ops.indexing import rows_added
+from ..core.ops.pointwise import add, div, eq, minimum_op, mul, sub, where
+from ..core.ops.reduce import max as max_op
+from ..core.ops.reduce import min as min_op
+from ..core.ops.shape import reshape
+from ..core.tensor import Tensor
+from ..dtypes import INTEGERS, checked_int, checked_number, float32, int64
+from .logic import logical_and
+from .picking import index_select
+from .reduce_more import floats_only
+
+
+@composed
+def unique(
+    x: Any, *, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
+    sorted: bool = True,
+) -> Any:  # fmt: skip
+    """The different numbers of x, or slices along an axis, in order whatever `sorted` says; as asked for also, in this order: where each
+    is first, where each element of x is among them, how often each occurs (all int64).
+
+    Shapes: (n,), or x's with n at the axis. The gradient goes to the first of each. Reads x on the host, so no captured step may call it.
+    >>> [t.tolist() for t in fp.unique(fp.tensor([2, 1, 2]), return_counts=True)]
+    [[1, 2], [1, 2]]
+    """
+    x = Tensor.of("unique", x)
+    a = None if axis is None else one_axis("unique", axis, x.ndim)
+    numbers = x.numpy().astype(float32) if x.dtype.kind == "V" else x.numpy()
+    _, first, inverse, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True, axis=a)
+    values = index_select(reshape(x, (-1,) if x.size else (0,)) if a is None else x, a or 0, first)
+    more = [t for t, wanted in ((first, return_index), (inverse, return_inverse), (counts, return_counts)) if wanted]
+    found = [Tensor.of("unique", t.astype(np.int64), x.device) for t in more]
+    return (values, *found) if found else values
+
+
+@composed
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each whole number from 0 on occurs in x (int64), or the sum of its weights.
+
+    Shapes: (n,) gives (max(x) + 1,), or minlength if that is more. Gradients reach the weights. Reads x on the host, so no captured step
+    may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
+    >>> fp.bincount(fp.tensor([1, 3, 1])).tolist()
+    [0, 2, 0, 1]
+    """
+    (x,) = tensors_of("bincount", x)
+    least = checked_int("bincount", "minlength", minlength)
+    if x.dtype not in INTEGERS:
+        raise DTypeError(f"bincount: not integers: {x.dtype}. Cast to flamepy.int64.")
+    weights = filled(x.shape, 1, int64, x.device) if weights is None else Tensor.of("bincount", weights, x.device)
+    if x.ndim != 1 or weights.shape != x.shape:
+        raise ShapeError(f"bincount: no row of numbers, each with a weight: x {x.shape}, weights {weights.shape}. Flatten both.")
+    numbers = x.numpy()
+    if least < 0 or numbers.min(initial=0) < 0:
+        raise ValueError(f"bincount: below 0: minlength {least}, the least number {numbers.min(initial=0)}. Use numbers from 0 on.")
+    weights = weights if weights.dtype.kind in "fV" else cast(weights, int64)
+    return rows_added(weights, cast(x, int64), 1, (max(least, int(numbers.max(initial=-1)) + 1),))
+
+
+@custom(home="flamepy")
+def histc(x, bins=100, min=0, max=0):
+    """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
+
+    Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Raises ValueError for bins below 1.
+    >>> fp.histc(fp.tensor([1.0, 2.0, 1.0]), bins=2, min=0, max=3).tolist()
+    [2.0, 1.0]
+    """
+    bins, low, high = checked_int("histc", "bins", bins), checked_number("histc", "min", min), checked_number("histc", "max", max)
+    if bins < 1 or not low <= high:
+        raise ValueError(f"histc: no parts: bins {bins}, from {low} to {high}. Use bins >= 1 and min <= max.")
+    x = reshape(floats_only("histc", x), (x.size,))
+    if low == high == 0 and x.size:
+        bottom, top = min_op(x), max_op(x)
+    else:
+        bottom, top = (filled((), n, x.dtype, x.device) for n in (low, high))
+    alike = cast(eq(bottom, top), x.dtype)
+    bottom, top = sub(bottom, alike), add(top, alike)
+    inside = logical_and(x >= bottom, x <= top)
+    part = mul(div(sub(x, bottom), sub(top, bottom)), bins)
+    ids = cast(where(inside, minimum_op(part, bins - 1), 0), int64)
+    return rows_added(cast(inside, x.dtype), ids, 1, (bins,))

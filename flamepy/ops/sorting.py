@@ -1,0 +1,292 @@
+"""Numbers in order: sort, topk, medians and quantiles, the most frequent one, where numbers belong in a sorted row.
+
+One kernel finds the order of rows, and the values are picked by it: their gradient goes back to where they came from. NaN is larger than
+every number; what is equal keeps its order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.custom import custom
+from ..core.errors import ShapeError
+from ..core.op import SCALARS, launch, like
+from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape, tensors_of
+from ..core.ops.copy import cast
+from ..core.ops.pointwise import add, eq, maximum_op, mul, ne, sub, where
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.shape import broadcast_to, permute, reshape, transpose
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS, checked_int, float32, float64, int32, int64
+from .picking import integers, picked_along
+from .reduce_more import argmax
+from .scans import Found, recurrence, shifted
+from .shape_more import narrow
+
+
+@custom(inputs=1, kind="as is", title="argsort", internal=True)
+def row_order(x, descending=False):
+    """The places of the numbers of each row, in order."""
+    y = like(x, dtype=int64)
+    if y.size:
+        launch("argsort", None, (y,), (x,), (x.shape[-1], descending), dtype=x.dtype)
+    return y
+
+
+def order_along(x: Any, a: int, descending: bool) -> Any:
+    """The places along axis a of its numbers in order, for a Tensor with an axis."""
+    x = x.detach()
+    x = x if x.dtype in FLOATS or x.dtype.itemsize > 2 else cast(x, int32)
+    last = a == x.ndim - 1
+    order = row_order(x if last else transpose(x, a, -1), descending)
+    return order if last else transpose(order, a, -1)
+
+
+def with_axis(name: str, x: Any, axis: int) -> tuple[Any, int, tuple[int, ...]]:
+    """(x, which has an axis; the axis; x's own shape)."""
+    x = Tensor.of(name, x)
+    return (x if x.ndim else reshape(x, (1,))), one_axis(name, axis, x.ndim), x.shape
+
+
+@composed
+def sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Found:
+    """(values, indices) of x in order along an axis, as PyTorch's sort; what is equal keeps its order whatever `stable` says.
+
+    Shapes: x's, both. NaN is the largest. Raises IndexOutOfRange.
+    >>> [t.tolist() for t in fp.sort(fp.tensor([3.0, 1.0, 2.0]))]
+    [[1.0, 2.0, 3.0], [1, 2, 0]]
+    """
+    x, a, shape = with_axis("sort", x, axis)
+    order = order_along(x, a, bool(descending))
+    return Found(reshape(picked_along(x, a, order), shape), reshape(order, shape))
+
+
+@composed
+def argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """The indices that sort() gives (int64). Records nothing.
+
+    Shapes: x's.
+    >>> fp.argsort(fp.tensor([3.0, 1.0, 2.0])).tolist()
+    [1, 2, 0]
+    """
+    x, a, shape = with_axis("argsort", x, axis)
+    return reshape(order_along(x, a, bool(descending)), shape)
+
+
+@composed
+def msort(x: Any) -> Any:
+    """x in order along its first axis: the values alone.
+
+    Shapes: x's.
+    >>> fp.msort(fp.tensor([3.0, 1.0, 2.0])).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    return sort(x, 0).values
+
+
+@composed
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Found:
+    """(values, indices) of the k largest elements along an axis, the largest first (largest=False: smallest); of equal ones the first.
+
+    Shapes: x's with k at the axis. They are in order whatever `sorted` says. Raises ShapeError for more than there are.
+    >>> [t.tolist() for t in fp.topk(fp.tensor([1.0, 3.0, 2.0]), 2)]
+    [[3.0, 2.0], [1, 2]]
+    """
+    x, a, shape = with_axis("topk", x, axis)
+    k = checked_int("topk", "k", k)
+    if not 0 <= k <= x.shape[a]:
+        raise ShapeError(f"topk: k is out of range: {k} of {x.shape[a]} elements, axis {axis}. Use 0 to {x.shape[a]}.")
+    places = narrow(order_along(x, a, bool(largest)), a, 0, k)
+    values = picked_along(x, a, places)
+    return Found(values, places) if shape else Found(reshape(values, shape), reshape(places, shape))
+
+
+@composed
+def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> Found:
+    """(value, index) of the k-th smallest element along an axis, from 1. PyTorch's median is that of k = (n + 1) // 2.
+
+    Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for a k that there is not.
+    >>> [t.item() for t in fp.kthvalue(fp.tensor([3.0, 1.0, 2.0]), 2)]
+    [2.0, 2]
+    """
+    x, a, shape = with_axis("kthvalue", x, axis)
+    k = checked_int("kthvalue", "k", k)
+    if not 1 <= k <= x.shape[a]:
+        raise ShapeError(f"kthvalue: k is out of range: {k} of {x.shape[a]} elements, axis {axis}. Use 1 to {x.shape[a]}.")
+    return kept(x, a, narrow(order_along(x, a, False), a, k - 1, 1), shape, keepdims)
+
+
+def kept(x: Any, a: int, places: Any, shape: tuple[int, ...], keepdims: bool) -> Found:
+    """What is at one place along axis a, without that axis unless `keepdims`. shape: x's own."""
+    wanted = squeezed_shape(shape, (a,) if shape else (), keepdims)
+    return Found(reshape(picked_along(x, a, places), wanted), reshape(places, wanted))
+
+
+@composed
+def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Found:
+    """(value, index) of the most frequent element along an axis: of several the smallest, and where it is last.
+
+    Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for an axis without elements.
+    >>> [t.item() for t in fp.mode(fp.tensor([2.0, 1.0, 2.0]))]
+    [2.0, 2]
+    """
+    x, a, shape = with_axis("mode", x, axis)
+    order = order_along(x, a, False)
+    ordered = picked_along(x.detach(), a, order)
+    again = cast(eq(ordered, shifted(ordered, a, False, 0)), int64)
+    run = recurrence(again, like_ones(again), a, False, 0)  # how many equal ones have come
+    return kept(x, a, picked_along(order, a, argmax(run, axis=a, keepdims=True)), shape, keepdims)
+
+
+def like_ones(x: Any) -> Any:
+    return add(mul(x, 0), 1)
+
+
+# ---- quantiles -----------------------------------------------------------------------------------------------------------------------
+METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def axes_last(name: str, x: Any, axis: Axis, keepdims: bool) -> tuple[Any, tuple[int, ...]]:
+    """(x with these axes as the last one, the shape of a result without them). Integers become float32."""
+    x = Tensor.of(name, x)
+    x = x if x.dtype in FLOATS else cast(x, float32)
+    axes = axes_of(name, axis, x.ndim)
+    rest = [d for d in range(x.ndim) if d not in axes]
+    rows = math.prod([x.shape[d] for d in rest])
+    moved = x if not x.ndim else permute(x, (*rest, *axes))
+    n = x.size // rows if rows else math.prod([x.shape[d] for d in axes if x.ndim])
+    if not n:
+        raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
+    return reshape(moved, (rows, n)), squeezed_shape(x.shape, axes if x.ndim else (), keepdims)
+
+
+def quantiles(name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str, skips: bool) -> Any:
+    """quantile() and its like; `skips`: of the numbers that are not NaN."""
+    if method not in METHODS:
+        raise ValueError(f"{name}: unknown method: {method!r}. Use one of {', '.join(METHODS)}.")
+    x, shape = axes_last(name, x, axis, keepdims)
+    q = cast(q, float64) if isinstance(q, Tensor) else Tensor.of(name, np.asarray(q, np.float64), x.device)
+    if q.ndim > 1 or not ((q.numpy() >= 0) & (q.numpy() <= 1)).all():
+        raise ValueError(f"{name}: no number from 0 to 1, nor a list of them: q={q.tolist()}. Use 0.5 for the median.")
+    ordered, wide = sort(x).values, reshape(q, (1, q.size))
+    count = sum_op(cast(eq(x.detach(), x.detach()), float64), axis=1, keepdims=True) if skips else x.shape[1]
+    ranks = mul(wide, maximum_op(sub(count, 1.0), 0.0) if skips else count - 1.0)
+    y = at_ranks(ordered, broadcast_to(ranks, (x.shape[0], q.size)), method)
+    if not skips:
+        last = narrow(ordered, 1, x.shape[1] - 1, 1)
+        y = where(ne(last.detach(), last.detach()), last, y)
+    return reshape(permute(y, (1, 0)) if q.ndim else y, (*q.shape, *shape))
+
+
+def at_ranks(ordered: Any, ranks: Any, method: str) -> Any:
+    """The numbers of sorted rows at these ranks (float64), which may lie between two."""
+    low, high = ranks.floor(), ranks.ceil()
+    if method == "nearest":
+        low = high = ranks.round()
+    if method in ("lower", "higher", "nearest"):
+        return picked_along(ordered, 1, cast(high if method == "higher" else low, int64))
+    below, above = (picked_along(ordered, 1, cast(rank, int64)) for rank in (low, high))
+    share = cast(sub(ranks, low), ordered.spec.computed) if method == "linear" else 0.5
+    return where(eq(below.detach(), above.detach()), below, add(below, mul(sub(above, below), share)))
+
+
+@composed
+def quantile(
+    x: Any, q: Any, axis: Axis = None, keepdims: bool = False, method: str = "linear", interpolation: str | None = None,
+) -> Any:  # fmt: skip
+    """What a share q (0 to 1, or a list of such) of the numbers along the axes lies below; NaN where there is one.
+
+    method (or interpolation): between two numbers "linear", "lower", "higher", "midpoint" or "nearest".
+    Shapes: that of q, then x's without the axes (1 there with keepdims). Integers give float32. Raises ValueError, ShapeError.
+    >>> fp.quantile(fp.tensor([1.0, 2.0, 4.0]), 0.75).item()
+    3.0
+    """
+    return quantiles("quantile", x, q, axis, keepdims, interpolation or method, False)
+
+
+@composed
+def nanquantile(
+    x: Any, q: Any, axis: Axis = None, keepdims: bool = False, method: str = "linear", interpolation: str | None = None,
+) -> Any:  # fmt: skip
+    """quantile() of the numbers that are not NaN; NaN where there are none.
+
+    Shapes: as there.
+    >>> fp.nanquantile(fp.tensor([1.0, float("nan"), 3.0]), 0.5).item()
+    2.0
+    """
+    return quantiles("nanquantile", x, q, axis, keepdims, interpolation or method, True)
+
+
+@composed
+def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """The middle number along the axes, of an even number of them the mean of two, as NumPy's; NaN where there is one.
+
+    PyTorch's median is the lower of two, with its index: kthvalue(x, (n + 1) // 2).
+    Shapes: as sum. Integers give float32. Raises ShapeError where there are no elements.
+    >>> fp.median(fp.tensor([1.0, 4.0, 2.0, 3.0])).item()
+    2.5
+    """
+    return quantiles("median", x, 0.5, axis, keepdims, "midpoint", False)
+
+
+@composed
+def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """median() of the numbers that are not NaN; NaN where there are none.
+
+    Shapes: as sum.
+    >>> fp.nanmedian(fp.tensor([1.0, float("nan"), 3.0])).item()
+    2.0
+    """
+    return quantiles("nanmedian", x, 0.5, axis, keepdims, "midpoint", True)
+
+
+# ---- where numbers belong ------------------------------------------------------------------------------------------------------------
+@custom(inputs=2, kind="any", title="searchsorted", internal=True)
+def places_in(x, values, many=1, right=False):
+    """For each value how many numbers of its sorted row of x are less; `many` values, one after the other, share a row."""
+    y = like(values, dtype=int64)
+    if y.size:
+        launch("search", None, (y,), (x, values), (x.shape[-1], many, right), dtype=x.dtype)
+    return y
+
+
+@composed
+def searchsorted(
+    x: Any, values: Any, side: str = "left", sorter: Any = None, right: bool = False, out_int32: bool = False,
+) -> Any:  # fmt: skip
+    """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal.
+
+    x: one row, or rows (..., n) for values (..., m), each of which has a row of its own. sorter: the indices that sort x.
+    Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another side.
+    >>> fp.searchsorted(fp.tensor([1.0, 2.0, 3.0]), [2.0, 5.0]).tolist()
+    [1, 3]
+    """
+    if isinstance(values, SCALARS) and getattr(x, "dtype", None) in FLOATS:
+        values = np.asarray(values, x.dtype)
+    x, values = tensors_of("searchsorted", x, values)
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: unknown side: {side!r}. Use 'left' or 'right'.")
+    if not x.ndim or (x.ndim > 1 and (values.ndim != x.ndim or values.shape[:-1] != x.shape[:-1])):
+        raise ShapeError(f"searchsorted: rows do not fit: x {x.shape}, values {values.shape}. Make x one row, or a row for each of values.")
+    if sorter is not None:
+        x = picked_along(x, x.ndim - 1, integers("searchsorted", sorter, x.device))
+    many = values.size if x.ndim == 1 else values.shape[-1]
+    found = places_in(x.detach(), values.detach(), many or 1, bool(right) or side == "right")
+    return cast(found, int32) if out_int32 else found
+
+
+@composed
+def bucketize(x: Any, boundaries: Any, right: bool = False, out_int32: bool = False) -> Any:
+    """For each number the index of its bucket between sorted boundaries: searchsorted(boundaries, x).
+
+    Shapes: x's. right: what equals a boundary belongs behind it. Raises ShapeError unless boundaries is one row.
+    >>> fp.bucketize(fp.tensor([0.5, 1.5, 9.0]), [1.0, 2.0]).tolist()
+    [0, 1, 2]
+    """
+    x, boundaries = tensors_of("bucketize", x, boundaries)
+    if boundaries.ndim != 1:
+        raise ShapeError(f"bucketize: boundaries are not one row: {boundaries.shape}. Pass a 1-D tensor.")
+    return searchsorted(boundaries, x, right=right, out_int32=out_int32)
