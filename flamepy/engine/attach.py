@@ -24,4 +24,4 @@ if os.environ.get("FLAMEPY_ENGINE", "") != "core":  # calls are planned once, an
     Door.caller, Door.composed = staticmethod(callers.caller), staticmethod(callers.composed)
     Door.call, Door.rule = staticmethod(plan.call), staticmethod(rules.vjp)
     unplanned.run, unplanned.backwards, unplanned.any_size, unplanned.lets_go = None, None, False, ()
-    unplanned.writes_into = unplanned.asks_narrow = False
+    unplanned.writes_into = unplanned.asks_narrow = unplanned.spreads = False

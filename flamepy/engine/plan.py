@@ -25,6 +25,7 @@ from ..core.modes import thread
 from ..core.op import Op
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
+from . import spread
 from .finish import finisher
 from .kept import Spec, forgetting
 from .remade import let_go, may_go
@@ -90,6 +91,7 @@ class Planned(Call):
     backwards: Any  # the plans of its rule by what arrives: rules.py
     lets_go: tuple[tuple[int, int], ...]  # (saved value, input) of those that may be made again: remade.py
     writes_into = asks_narrow = False  # whether its rule names `into`, and `narrow_dx`: forms.py
+    spreads = False  # whether what it sends back is few numbers repeated: spread.py
 
     def __init__(self, op: Op, ins: Sequence[Spec | None], names: Sequence[str] | None, *rest: Any):
         super().__init__(op, ins, names, *rest)
@@ -108,6 +110,7 @@ class Planned(Call):
         for i, name in enumerate(self.names):
             self.guarded += (i,) if name in present else ()
         self.writes_into, self.asks_narrow = "into" in op.names, "narrow_dx" in op.names
+        self.spreads = op.name in spread.RULES and self.ins[0].size >= spread.LEAST  # type: ignore[union-attr]
 
     def of(self, ins: tuple[Spec | None, ...], outs: Sequence[Spec], saved: Sequence[Spec | None]) -> Planned:
         """A call like this one with these inputs, results and saved values."""

@@ -18,6 +18,7 @@ from ..core.tensor import Tensor
 from .kept import Spec
 from .plan import CallRecorder, stand_in
 from .remade import Remade, with_remade
+from .spread import Spread, handed_on, sent_back
 
 new = object.__new__
 
@@ -40,16 +41,20 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         return with_remade(vjp, entry, gs, cotangents)
     if thread.modes.creating_graph:
         return rule(entry, gs, cotangents)
+    g = gs[0]
+    if type(g) is Spread and not call.any_size:
+        return handed_on(entry, vjp(entry, (g.small,), cotangents), cotangents)
+    if call.spreads and (few := sent_back(entry, g, cotangents)) is not None:
+        return few
     into = cotangents.into(entry) if call.writes_into else None
     narrow = call.asks_narrow and cotangents.narrow(entry)
     if call.run is None and not came_before(call):
         return as_it_is(entry, gs, into, narrow)
     if len(gs) == 1:
-        (g,) = gs
         key: Any = (g.spec.kind if call.any_size else g.spec, g.unit)
         given = [g.buffer, *entry.values]
     else:
-        g, key = gs[0], tuple([None if g is None else (g.spec, g.unit) for g in gs])
+        key = tuple([None if g is None else (g.spec, g.unit) for g in gs])
         given = [*map(buffer_of, gs), *entry.values]
     if into is not None:
         key = (key, *[None if p is None else p[1] for p in into])
@@ -60,9 +65,7 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
         if plan == "seen once" or (plan is None and call.any_size):
             return plan_vjp(entry, gs, into, narrow, key)
         if plan is None:
-            if len(call.backwards) > 16:
-                call.backwards.clear()
-            call.backwards[key] = "seen once"
+            note(call.backwards, key)
         return as_it_is(entry, gs, into, narrow)
     if into is not None:
         given += [None if p is None else p[0].buffer for p in into]
@@ -73,11 +76,24 @@ def vjp(entry: TapeEntry, gs: Sequence[Any], cotangents: Any) -> Sequence[Any]:
     return cotangents_of(plan, g, given)
 
 
+def note(backwards: dict[Any, Any], key: Any) -> None:
+    """A kind of cotangent that came for the first time: there are few of them, or they are new each time."""
+    if len(backwards) > 16:
+        backwards.clear()
+    backwards[key] = "seen once"
+
+
 def as_it_is(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool) -> Sequence[Any]:
     """core's rule(), told where gradients belong and what may be narrow as well."""
     op, told = entry.call.op, {"into": into, "narrow_dx": narrow}
-    found = sum_to_shapes(op, entry, op.rules(entry, gs, {**told, **saved_by_name(entry), **entry.attributes}))
+    found = fitting(entry, gs, op.rules(entry, gs, {**told, **saved_by_name(entry), **entry.attributes}))
     return found if into is None else arriving(found, into)
+
+
+def fitting(entry: TapeEntry, gs: Sequence[Any], found: Sequence[Any]) -> Sequence[Any]:
+    """What a rule gave, brought to the inputs' shapes, unless it got the few numbers of a Spread."""
+    few = len(gs) == 1 and gs[0].spec.shape != entry.call.outs[0].shape
+    return found if few else sum_to_shapes(entry.call.op, entry, found)
 
 
 def came_before(call: Any) -> bool:
@@ -122,7 +138,7 @@ def plan_vjp(entry: TapeEntry, gs: Sequence[Any], into: Any, narrow: bool, key: 
     attributes = dict(zip(op.numbers, rest, strict=True)) if numbers else entry.attributes
     device = next(g.device for g in gs if g is not None)
     with divert(device, CallRecorder(values)) as recorder:
-        found = sum_to_shapes(op, entry, op.rules(entry, own, {"into": own_places, "narrow_dx": narrow, **saved, **attributes}))
+        found = fitting(entry, gs, op.rules(entry, own, {"into": own_places, "narrow_dx": narrow, **saved, **attributes}))
     found = [dx if node is not None else None for dx, node in zip(found, entry.inputs, strict=True)]
     found = found if into is None else arriving(found, into)
     plan = Plan()

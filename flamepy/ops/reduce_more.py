@@ -16,6 +16,7 @@ from ..core.ops.reduce import countable, gathered, max, min, reduction, sum
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, int64
+from ..engine.spread import RULES
 from .joining import cat
 from .shape_more import narrow
 from .widening import narrowed, widened
@@ -52,6 +53,18 @@ def taken_apart(x: Any) -> FlameError:
 
 no_pair(max)
 no_pair(min)
+
+
+# ---- what backward sends back for a sum and a mean: see spread.py ------------------------------------------------------------------
+def sum_back(g: Any, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> Any:
+    return reshape(g, reduction("sum", shape, axis, True).shape)
+
+
+def mean_back(g: Any, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> Any:
+    return sum_back(mul(g, 1 / reduction("mean", shape, axis, True).n), shape, axis, keepdims)
+
+
+RULES.update(sum=sum_back, mean=mean_back)
 
 
 def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int) -> Any:
