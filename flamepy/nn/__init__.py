@@ -22,6 +22,10 @@ from .activation import SiLU as SiLU
 from .activation import Tanh as Tanh
 from .attention import MultiHeadAttention as MultiHeadAttention
 from .attention import TransformerBlock as TransformerBlock
+from .augment import CutMix as CutMix
+from .augment import DropBlock2d as DropBlock2d
+from .augment import MixUp as MixUp
+from .augment import StochasticDepth as StochasticDepth
 from .containers import ModuleDict as ModuleDict
 from .containers import ModuleList as ModuleList
 from .containers import Sequential as Sequential

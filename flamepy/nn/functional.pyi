@@ -5,6 +5,7 @@ from ..ops import binary_cross_entropy as binary_cross_entropy
 from ..ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from ..ops import conv2d as conv2d
 from ..ops import cross_entropy as cross_entropy
+from ..ops import drop_block2d as drop_block2d
 from ..ops import dropout as dropout
 from ..ops import elu as elu
 from ..ops import embedding as embedding
@@ -33,4 +34,5 @@ from ..ops import silu as silu
 from ..ops import smooth_l1_loss as smooth_l1_loss
 from ..ops import softmax as softmax
 from ..ops import softplus as softplus
+from ..ops import stochastic_depth as stochastic_depth
 from ..ops import tanh as tanh

@@ -10,7 +10,7 @@ writes).
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py         the same, made of these
-    random.py                                       random numbers
+    random.py drops.py                                     random numbers
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from . import (  # noqa: F401
     conv,
     counting,
     diagonals,
+    drops,
     joining,
     logic,
     losses,

@@ -407,6 +407,17 @@ def div(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-3.0, 3.0]
     """
 
+# flamepy/ops/drops.py: drop_block2d
+def drop_block2d(x: TensorLike, p: float, block_size: int, training: bool = True) -> Tensor:
+    """Zero square regions, of each channel by itself, so that about a share p of all elements is dropped, and scale the others so that
+    their count does not matter; x itself when not training or p is 0.
+
+    (Ghiasi et al. 2018, arXiv:1810.12890.) Blocks begin where draws say so and lie inside; one that would be larger than the image is as
+    large as it. Shapes: x (N, C, H, W); the result has that of x. Raises ValueError for p outside [0, 1] and a size below 1, ShapeError.
+    >>> F.drop_block2d(fp.ones(1, 1, 2, 2), 0.5, 1, training=False).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
+
 # flamepy/ops/random.py: dropout
 def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
@@ -1643,6 +1654,18 @@ def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
     1.0
+    """
+
+# flamepy/ops/drops.py: stochastic_depth
+def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) -> Tensor:
+    """Zero whole samples with probability p and scale the others by 1 / (1 - p), each by itself with mode "row", all or none of the batch
+    with mode "batch"; x itself when not training or p is 0.
+
+    (Huang et al. 2016, arXiv:1603.09382; drop_path elsewhere.) For the branch of a residual block: x + stochastic_depth(branch(x), ...).
+    The draws depend on the seed and the position alone, as dropout's. Shapes: x (N, ...); the result has that of x. Raises ValueError for p
+    outside [0, 1] and another mode, ShapeError for a number.
+    >>> F.stochastic_depth(fp.ones(2), 0.5, "row", training=False).tolist()
+    [1.0, 1.0]
     """
 
 # flamepy/core/ops/pointwise.py: "sub"
