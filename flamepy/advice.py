@@ -129,7 +129,6 @@ ADVICE = {
     },
     "functional": {
         **WRITTEN_OUT,
-        "pad": "flamepy.pad(x, widths), a pair for each axis",
         "batch_norm": "It would mix the rows of a batch; use nn.functional.layer_norm",
         "multi_head_attention_forward": "nn.MultiHeadAttention(width, heads, causal=...)",
     },

@@ -400,9 +400,6 @@ class Methods(TensorMethods):
     # flamepy/ops/diagonals.py: one_hot
     def one_hot(self, num_classes: int | None = None) -> Tensor:
         """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks See flamepy.one_hot."""
-    # flamepy/ops/shape_more.py: pad
-    def pad(self, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
-        """x with `value` around it; widths is ((before, after), ...), one pair for each axis. See flamepy.pad."""
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""

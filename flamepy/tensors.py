@@ -22,7 +22,7 @@ from .core.methods import tensor as tensor
 from .core.op import over
 from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, float32, float64, int64, is_torch_tensor, of_torch, torch_array
-from .ops import rearranging
+from .ops import pads, rearranging
 from .ops.reduce_more import taken_apart
 from .reading import Readable
 
@@ -109,6 +109,10 @@ class TensorMethods(Readable):
     def repeat(self: Any, *repeats: Any, axis: Any = None) -> Tensor:
         """fp.repeat() or fp.tile(), where PyTorch and NumPy do not mean different things by it; see repeat_method()."""
         return rearranging.repeat_method(self, *repeats, axis=axis)
+
+    def pad(self: Any, padding: Any, mode: Any = "constant", value: Any = None) -> Tensor:
+        """fp.pad() or F.pad(): (before, after) for each axis, or a flat list, last axis first."""
+        return pads.flat_pad(self, padding, mode, value)
 
     def unfold(self: Any, axis: int, size: int, step: int) -> Tensor:
         """All windows of `size` neighbours along an axis, `step` apart, their elements along a new last axis."""

@@ -15,7 +15,7 @@ import numpy as np
 from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
 from reference_recurrent import RECURRENT
-from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES
+from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES, PAD
 
 # The tables are laid out by hand: one op, one line where it fits.
 # fmt: off
@@ -198,9 +198,7 @@ SHAPE = {
         ((3, 3), (3, 3)), ((3,), (5,)), ((4, 3, 3), (4, 3, 3))]),
     "index_select": case(np.take, R, IDS3, args=[(0,), (-1,)],
                          shapes=[((3, 3), (5,)), ((3, 4, 3), (2,)), ((3,), (0,))]),
-    "pad": case(lambda x, widths, value=0.0: np.pad(x, widths, constant_values=value), shapes=[((2, 3),)],
-                args=[(((1, 0), (2, 1)),), (((0, 0), (0, 2)), 1.5), (((0, 0), (0, 0)),)], also=[
-                    (((0, 2),), (((1, 1), (0, 0)),), {})]),
+    "pad": PAD,
     "tril": case(np.tril, shapes=[((3, 4),), ((2, 4, 3),), ((0, 3),)], args=[(), (1,), (-1,), (9,)]),
     "triu": case(np.triu, shapes=[((3, 4),), ((2, 4, 3),), ((0, 3),)], args=[(), (1,), (-1,), (-9,)]),
     "clone": case(np.array),

@@ -52,6 +52,22 @@ REARRANGING: dict[str, Case] = {
     "view_as": case(lambda x, y: x.reshape(y.shape), R, IDS4, shapes=[((2, 3), (6,))]),
     "expand_as": case(lambda x, y: np.broadcast_to(x, y.shape), R, IDS4, shapes=[((3, 1), (2, 3, 4)), ((), (2,))]),
 }
+def padded(x: np.ndarray, widths: Any, value: float = 0.0, mode: str = "constant") -> np.ndarray:
+    around = [[max(n, 0) for n in pair] for pair in widths]
+    keep = tuple([slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(widths, x.shape, strict=True)])
+    if mode == "circular":
+        x = x[keep]
+    y = np.pad(x, around, {"replicate": "edge", "circular": "wrap"}.get(mode, mode), **({"constant_values": value} if value else {}))
+    cut = tuple([slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(widths, y.shape, strict=True)])
+    return y if mode == "circular" else y[cut]
+
+
+PAD = case(padded, shapes=[((2, 3),)], args=[
+    (((1, 0), (2, 1)),), (((0, 0), (0, 2)), 1.5), (((0, 0), (0, 0)),), (((-1, 2), (1, -2)), 0.5)], also=[
+    (((0, 2),), (((1, 1), (0, 0)),), {}),
+    *[(((3, 4),), (w,), {"mode": mode}) for mode in ("reflect", "symmetric", "replicate", "circular")
+      for w in (((2, 1), (0, 3)), ((0, 0), (-1, 2)), ((1, -2), (-3, 0)))],
+    (((1, 4),), (((3, 0), (9, 2)),), {"mode": "replicate"}), (((2, 3, 3),), (((0, 0), (1, 1), (2, 2)),), {"mode": "reflect"})])
 MIXED = [((2, 3), (2, 3)), ((3,), (3,)), ((2, 3),)]
 STACKING: dict[str, Case] = {
     "atleast_1d": case(np.atleast_1d, shapes=[((),), ((3,),)]),

@@ -130,9 +130,29 @@ def test_triangles_by_their_places():
     assert x[fp.tril_indices(3)].tolist() == [0.0, 3.0, 4.0, 6.0, 7.0, 8.0]
 
 
+def test_pads_as_each_library_writes_them():
+    x = fp.tensor(X)
+    assert F.pad(x, (1, 0)).tolist() == x.pad((1, 0)).tolist() == np.pad(X, ((0, 0), (1, 0))).tolist()
+    assert F.pad(x, (0, 1, 2, 0), value=3).tolist() == fp.pad(x, ((2, 0), (0, 1)), value=3).tolist()
+    assert x.pad((None, (0, 1)), "edge").tolist() == F.pad(x, [0, 1], mode="replicate").tolist()
+    assert fp.pad(x, 1, "wrap").tolist() == np.pad(X, 1, "wrap").tolist() and fp.pad(x[0], (1, 2)).tolist() == [0.0, *X[0], 0.0, 0.0]
+    assert fp.pad(x, ((0, 0), (1, 0)), 2.5).tolist() == F.pad(x, (1, 0), "constant", 2.5).tolist()
+    assert F.pad(fp.tensor([[1, 2]]), (1, 1), "circular").tolist() == [[2, 1, 2, 1]]
+    assert F.pad(fp.ones((1, 3)).to(fp.bfloat16), (1, 1), "reflect").dtype == fp.bfloat16
+    for call, kind, text in (
+        (lambda: fp.pad(x, (1, 0)), fp.ShapeError, "F.pad() takes"), (lambda: x.pad(((1, 0),)), fp.ShapeError, "a pair"),
+        (lambda: F.pad(x, (1, 0, 1)), fp.ShapeError, "an even number"), (lambda: F.pad(x, (0,) * 6), fp.ShapeError, "at most 2 axes"),
+        (lambda: F.pad(x, (3, 0), "reflect"), fp.ShapeError, "Use up to 2"), (lambda: F.pad(x, (0, 4), "circular"), fp.ShapeError, "to 3"),
+        (lambda: F.pad(x, (1, 0), "typo"), NotImplementedError, "unknown mode"), (lambda: F.pad(x, (1, 0), "typo"), ValueError, "'typo'"),
+        (lambda: F.pad(x, (-4, 0)), fp.ShapeError, "takes off more"), (lambda: F.pad(x, (1, 0), "reflect", 2.0), fp.DTypeError, "no value"),
+    ):  # fmt: skip
+        with raises(kind, text):
+            call()
+
+
 def test_captured_as_called():
     def step(x: Any) -> Any:
-        y = (x.unfold(1, 2, 1).flip(0) * 2).roll(1, -1).tile(1, 2, 1).diagonal(0, 1, 2).rot90()
+        y = (x.unfold(1, 2, 1).flip(0) * 2).roll(1, -1).tile(1, 2, 1).pad((1, 1), "reflect").diagonal(0, 1, 2).rot90()
         z = sum([t.sum() for t in fp.meshgrid(x[0], x[1])]) + (x.repeat_interleave([1, 2], 0) ** 2).sum()
         return (y * y).sum() + z
 

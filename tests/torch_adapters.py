@@ -39,17 +39,6 @@ def always(x: Any, *args: Any, **options: Any) -> bool:
     return True
 
 
-def fpairs(flat: Any, ndim: int) -> tuple[tuple[int, int], ...]:
-    """PyTorch's flat padding (last axis first) as one (before, after) for each axis."""
-    pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
-    return tuple([(0, 0)] * (ndim - len(pairs)) + pairs[::-1])
-
-
-def pad(x: Any, flat: Any, mode: str = "constant", value: Any = 0.0, **options: Any) -> Any:
-    options |= {} if mode == "constant" else {"mode": mode}
-    return fp.pad(x, fpairs(flat, x.ndim), value=value or 0.0, **options)
-
-
 def reduce(f: Callable) -> Callable:
     """dim=() means every axis to PyTorch and none to NumPy: translated."""
 
@@ -227,7 +216,7 @@ SHAPE: dict[str, Row] = {
     "split": Row("split", lambda x, sizes, dim=0: fp.split(x, sizes, dim)),
     "split_with_sizes": Row("split", lambda x, sizes, dim=0: fp.split(x, sizes, dim)),
     "chunk": Row("chunk", lambda x, pieces, dim=0: fp.chunk(x, pieces, dim)),
-    "nn.functional.pad": Row("pad", pad, lambda x, flat, mode="constant", value=0: mode != "constant" or min(flat) < 0),
+    "nn.functional.pad": Row("pad", F.pad),
     "tril": Row("tril", fp.tril),
     "triu": Row("triu", fp.triu),
     "float": Row("cast", cast(fp.float32), given("memory_format")),

@@ -33,6 +33,7 @@ NAMES = {
     "tensors": "Iterable[TensorLike]", "widths": "Iterable[Sequence[int]]", "dtype": "DTypeLike", "kernel_size": "Pair",
     "stride": "Pair | None", "padding": "Pair | str", "dilation": "Pair", "min": "float | None", "max": "float | None", "value": "float",
     "normalized_shape": "int | Sequence[int] | Tensor | None",
+    "pad.value": "float | None", "pad.widths": "int | Iterable[Sequence[int]]",
     "argmax.axis": "int | None", "argmin.axis": "int | None",
 }  # fmt: skip
 NEEDED = ("kernel_size",)  # has a default only to be an attribute of its op
@@ -179,7 +180,8 @@ def package_stub() -> str:
 
 def functional_stub() -> str:
     names = [name for name in sorted(PUBLIC) if HOMES[name] in ("functional", "both")]
-    return FIRST + "".join([f"from ..ops import {name} as {name}\n" for name in names])
+    lines = [*[f"from ..ops import {name} as {name}" for name in names], "from ..ops.pads import flat_pad", "", "pad = flat_pad", ""]
+    return FIRST + "\n".join(lines)
 
 
 STUBS: dict[str, Callable[[], str]] = {

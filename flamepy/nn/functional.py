@@ -10,4 +10,5 @@ from ..advice import missing_in as _missing_in
 from ..core.op import HOMES, PUBLIC
 
 globals().update({name: function for name, function in PUBLIC.items() if HOMES[name] in ("functional", "both")})
+pad = ops.pads.flat_pad  # as PyTorch's; flamepy.pad() is NumPy's
 __getattr__ = _missing_in("functional", globals())

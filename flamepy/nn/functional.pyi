@@ -36,3 +36,6 @@ from ..ops import softmax as softmax
 from ..ops import softplus as softplus
 from ..ops import stochastic_depth as stochastic_depth
 from ..ops import tanh as tanh
+from ..ops.pads import flat_pad
+
+pad = flat_pad

@@ -11,6 +11,8 @@ writes).
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py         the same, made of these
     random.py drops.py                                     random numbers
+    rearranging.py stacking.py diagonals.py pads.py the same, made of these
+    random.py                                       random numbers
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from . import (  # noqa: F401
     joining,
     logic,
     losses,
+    pads,
     picking,
     powers,
     products,

@@ -1203,9 +1203,13 @@ def one_hot(ids: TensorLike, num_classes: int | None = None) -> Tensor:
     [[0, 1, 0], [1, 0, 0]]
     """
 
-# flamepy/ops/shape_more.py: pad
-def pad(x: TensorLike, widths: Iterable[Sequence[int]], value: float = 0) -> Tensor:
-    """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
+# flamepy/ops/pads.py: pad
+def pad(x: TensorLike, widths: int | Iterable[Sequence[int]], mode: str = 'constant', value: float | None = None) -> Tensor:
+    """x with more around it; widths is ((before, after), ...), a pair for each axis, or one number for all sides; below 0 they cut off.
+
+    mode: "constant", "reflect" (at the ends, which are not repeated), "symmetric" (they are), "replicate" or "edge", "circular" or "wrap".
+    value: what a constant is (0); pad(x, widths, 1.5) is short for it. x.pad() and F.pad() take PyTorch's flat widths, too.
+    Shapes: before + n + after. Raises ShapeError, ValueError for an unknown mode.
     >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
     [0.0, 1.0, 2.0, 0.0, 0.0]
     """

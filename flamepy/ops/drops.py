@@ -12,8 +12,8 @@ from ..core.ops.pointwise import mul, sub, where
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_number, float32, is_count
 from .conv import max_pool2d
+from .pads import pad
 from .random import dropped
-from .shape_more import pad
 
 MODES = ("batch", "row")
 

@@ -1,4 +1,4 @@
-"""Shape ops made of core's: axes merged, added and taken away, parts of an axis, padding, triangles."""
+"""Shape ops made of core's: axes merged, added and taken away, parts of an axis, triangles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..core.custom import custom
 from ..core.errors import IndexOutOfRange, ShapeError
 from ..core.op import launch, like
 from ..core.ops.axes import axes_of, composed, one_axis, titled
-from ..core.ops.shape import broadcast_to, reshape, sliced, unsliced
+from ..core.ops.shape import broadcast_to, reshape, sliced
 from ..core.tensor import Tensor
-from ..dtypes import checked_int, is_count
+from ..dtypes import checked_int
 
 
 @composed
@@ -78,19 +78,6 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
     starts, sizes = [0] * x.ndim, list(x.shape)
     starts[a], sizes[a] = first, length
     return narrowing(x, tuple(starts), (1,) * x.ndim, tuple(sizes))
-
-
-@composed
-def pad(x: Any, widths: Any, value: float = 0) -> Any:
-    """x with `value` around it; widths is ((before, after), ...), one pair for each axis. Shapes: before + n + after.
-    >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
-    [0.0, 1.0, 2.0, 0.0, 0.0]"""
-    x = Tensor.of("pad", x)
-    pairs = widths if isinstance(widths, tuple | list) else ()
-    if len(pairs) != x.ndim or not all([isinstance(p, tuple | list) and len(p) == 2 and all(map(is_count, p)) for p in pairs]):
-        raise ShapeError(f"pad: needs a pair (before, after) for each of {x.ndim} axes: {widths}. Use (0, 0) for an axis left alone.")
-    shape = tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)])
-    return unsliced(x, shape, tuple([b for b, _ in pairs]), (1,) * x.ndim, value)
 
 
 def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:

@@ -117,7 +117,7 @@ OPS: dict[str, Call] = {
     "gather": lambda w: ops.gather(w.x(), 1, w.ids(COLUMNS, ROWS, 50)),
     "cat, stack": lambda w: [ops.cat([w.x(), w.x(5, COLUMNS)]), ops.stack([w.x(), w.x()], 1)],
     "split, chunk": lambda w: [*ops.split(w.x(), 100, 1), *ops.chunk(w.x(), 4)],
-    "pad": lambda w: ops.pad(w.x(), ((1, 0), (2, 3)), 1.5),
+    "pad": lambda w: ops.pad(w.x(), ((1, 0), (2, 3)), value=1.5),
     "cast": lambda w: [ops.cast(w.x(), name) for name in ("float32", "bfloat16", "float16")],
     "layer_norm": lambda w: [F.layer_norm(w.x(ROWS, n), (n,), w.x(n), w.x(n)) for n in (40, 261, 768, 4099)],
     "layer_norm plain": lambda w: F.layer_norm(w.x(), (COLUMNS,)),
