@@ -36,7 +36,7 @@ WRITTEN_OUT = spread({
     "mish": "x * x.softplus().tanh()", "selu": "1.05070098 * x.elu(1.67326324)", "softsign": "x / (1 + x.abs())",
     "softmin": "(-x).softmax(axis=1)", "tanhshrink": "x - x.tanh()", "prelu": "flamepy.where(x > 0, x, weight * x)",
     "kl_div": "(y * (y.log() - x)).sum() / len(x)", "poisson_nll_loss": "(x.exp() - y * x).mean()",
-    "soft_margin_loss": "(-y * x).softplus().mean()", "adaptive_avg_pool2d": "x.mean(axis=(2, 3), keepdims=True) (for size 1)",
+    "soft_margin_loss": "(-y * x).softplus().mean()",
     "mm bmm mv inner": "x @ y", "dot": "(x * y).sum()", "outer": "x.reshape(-1, 1) * y", "addmm": "x + y @ z",
     "addcmul": "x + value * y * z", "addcdiv": "x + value * y / z", "lerp": "x + (y - x) * weight", "log1p": "(1 + x).log()",
     "expm1": "x.exp() - 1", "log2": "x.log() / math.log(2)", "log10": "x.log() / math.log(10)", "exp2": "(x * math.log(2)).exp()",
@@ -57,7 +57,7 @@ LAYERS = {
     "GLU": "glu", "LogSigmoid": "logsigmoid", "ReLU6": "relu6", "Hardtanh": "hardtanh", "Hardsigmoid": "hardsigmoid", "Mish": "mish",
     "Hardswish": "hardswish", "SELU": "selu", "Softsign": "softsign", "Softmin": "softmin", "Tanhshrink": "tanhshrink", "PReLU": "prelu",
     "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
-    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
+    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
 }  # fmt: skip
 SHARED = {
     "bernoulli": "(flamepy.rand_like(x) < x).to(x.dtype)",
@@ -144,7 +144,6 @@ ADVICE = {
         "BatchNorm1d BatchNorm2d": NORMS, "TransformerEncoderLayer": "nn.TransformerBlock(width, heads, causal=...)",
         "Dropout2d": "x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads", "Identity": "nn.Sequential()",
-        "AvgPool2d": "nn.functional.avg_pool2d(x, kernel_size)",
     },
 }  # fmt: skip
 ADVICE = {

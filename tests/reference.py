@@ -16,6 +16,7 @@ from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, 
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
 from reference_recurrent import RECURRENT
 from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES, PAD
+from reference_spatial import INTERNAL_OF_SPATIAL, SPATIAL
 
 # The tables are laid out by hand: one op, one line where it fits.
 # fmt: off
@@ -298,41 +299,6 @@ ROWS = {
         (HEADS[1], (np.linspace(-1.0, 1.0, 16).reshape(4, 4),), {})]),
 }
 
-# ---- spatial
-
-def windows(x: np.ndarray, size: Any, stride: Any, padding: Any, dilation: Any = 1, fill: float = 0.0) -> Any:
-    """Every window of an image batch: (N, C, H, W) -> (N, C, rows, columns, window rows, window columns)."""
-    options = ((n, n) if isinstance(n, int) else n for n in (size, stride, padding, dilation))
-    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = options
-    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=fill)
-    view = np.lib.stride_tricks.sliding_window_view(x, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (2, 3))
-    return view[:, :, ::sh, ::sw, ::dh, ::dw]
-
-
-def conv2d(x: np.ndarray, w: np.ndarray, b: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-           groups: int = 1) -> np.ndarray:
-    patches = np.split(windows(x, w.shape[2:], stride, padding, dilation), groups, 1)
-    pairs = zip(patches, np.split(w, groups), strict=True)
-    y = np.concatenate([np.einsum("nchwij,ocij->nohw", p, k) for p, k in pairs], 1)
-    return y if b is None else y + b[:, None, None]
-
-
-POOLS: list[tuple] = [(2,), (3, 1), (2, 2, 1), ((2, 3), (1, 2), (1, 0))]
-PICTURE = [((2, 3, 6, 5),)]
-IMAGE = ((2, 2, 5, 6), (4, 2, 3, 2), (4,))
-SPATIAL = {
-    "conv2d": case(conv2d, R, R, R, shapes=[IMAGE, IMAGE[:2]], attrs=[
-        {}, {"stride": 2}, {"padding": 1}, {"dilation": 2},
-        {"stride": (1, 2), "padding": (2, 1), "dilation": (1, 2)}],
-        also=[(((2, 4, 5, 6), (6, 2, 3, 3), (6,)), (), {"groups": 2, "padding": 1}),
-              (((1, 4, 3, 3), (4, 1, 1, 1)), (), {"groups": 4})]),
-    "max_pool2d": case(lambda x, size, stride=None, padding=0: windows(
-        x, size, stride or size, padding, fill=-np.inf).max((4, 5)),
-        shapes=PICTURE, args=POOLS),
-    "avg_pool2d": case(lambda x, size, stride=None, padding=0: windows(
-        x, size, stride or size, padding).mean((4, 5)), shapes=PICTURE, args=POOLS),
-}
-
 FAMILIES = {"pointwise": POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
             "spatial": SPATIAL, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
             **FAMILIES_OF_SHAPES}
@@ -348,8 +314,8 @@ INTERNAL = {
     "bce_logits": "binary_cross_entropy_with_logits", "dropped": "dropout", "attention": "scaled_dot_product_attention",
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
-    "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "avg_pool2d_at_x": "avg_pool2d",
     "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather", "recurrent": "lstm", **INTERNAL_OF_ARRAYS,
     **INTERNAL_OF_SHAPES,
+    **INTERNAL_OF_SPATIAL,
 }
 # fmt: on

@@ -299,11 +299,17 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
     (fp.ShapeError, "conv2d: the window does not fit", lambda: F.conv2d(X, fp.ones(4, 3, 7, 7))),
     (fp.ShapeError, r"conv2d: x is not \(N, C, H, W\)", lambda: F.conv2d(fp.ones(5, 5), W)),
     (fp.DTypeError, "conv2d: two different float types", lambda: F.conv2d(X, W.to(fp.float64))),
-    (TypeError, "conv2d: unknown option: padding_mode", lambda: F.conv2d(X, W, padding_mode="zeros")),
-    (fp.ShapeError, "max_pool2d: kernel_size", lambda: F.max_pool2d(X)),
+    (TypeError, "padding_mode", lambda: F.conv2d(X, W, padding_mode="zeros")),
+    (TypeError, "kernel_size", lambda: F.max_pool2d(X)),
     (fp.ShapeError, "max_pool2d: the window does not fit", lambda: F.max_pool2d(X, 9)),
     (fp.ShapeError, "avg_pool2d: padding is more than half", lambda: F.avg_pool2d(X, 2, padding=2)),
-    (TypeError, "max_pool2d: unknown option: ceil_mode", lambda: F.max_pool2d(X, 2, ceil_mode=True)),
+    (fp.ShapeError, "max_pool3d: x is not", lambda: F.max_pool3d(fp.ones(2, 3), 2)),
+    (fp.ShapeError, "conv2d: padding is not for 2 axes", lambda: F.conv2d(X, W, padding=(1, 1, 1))),
+    (fp.ShapeError, "conv2d: padding cuts off more|the window does not fit", lambda: F.conv2d(X, W, padding=-3)),
+    (fp.ShapeError, "conv3d: weight does not have 5 axes", lambda: F.conv3d(X, W)),
+    (fp.ShapeError, "conv_transpose2d: output_padding is not less", lambda: F.conv_transpose2d(X, fp.ones(3, 2, 2, 2), output_padding=1)),
+    (fp.ShapeError, "conv_transpose2d: nothing is left", lambda: F.conv_transpose2d(X, fp.ones(3, 2, 2, 2), padding=3)),
+    (fp.ShapeError, "adaptive_avg_pool2d: output_size is not", lambda: F.adaptive_avg_pool2d(X, (1, 2, 3))),
 ]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv_sizes import conv_sizes, pool_sizes
 from cuda_tools import check_code, close, launch
 from devices import emulated_gpu
 
 from flamepy.dtypes import bfloat16, computed, float16, float32, float64, int64
-from flamepy.ops.conv import geometry, pooled
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 torch = pytest.importorskip("torch")
@@ -40,7 +40,7 @@ def leaf(x: np.ndarray) -> Any:
 
 @pytest.mark.parametrize(("dtype", "x", "w", "stride", "padding", "dilation", "groups"), CONVS, ids=str)
 def test_convolution_and_its_gradients(dtype: np.dtype, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-    gpu, sizes = emulated_gpu(), geometry(x, w, None, stride, padding, dilation, groups)
+    gpu, sizes = emulated_gpu(), conv_sizes(x, w, stride, padding, dilation, groups)
     arrays = [draw(s, dtype, i) for i, s in enumerate((x, w, w[:1]))]
     leaves = [leaf(a) for a in arrays]
     exact = torch.nn.functional.conv2d(*leaves, stride, padding, dilation, groups)
@@ -61,7 +61,7 @@ def test_convolution_and_its_gradients(dtype: np.dtype, x: Any, w: Any, stride: 
 def test_16_bit_products_find_their_banks(stride: int) -> None:
     """Gradients are float32, as in training; nothing in shared memory waits for a bank, all three go through tensor cores."""
     gpu, x, w = emulated_gpu(), (1, 16, 16, 20), (40, 16, 3, 3)
-    sizes, arrays = geometry(x, w, None, stride, 1, 1, 1), [draw(s, bfloat16) for s in (x, w)]
+    sizes, arrays = conv_sizes(x, w, stride, 1, 1, 1), [draw(s, bfloat16) for s in (x, w)]
     leaves = [leaf(a) for a in arrays]
     exact = torch.nn.functional.conv2d(*leaves, None, stride, 1)
     g = draw(exact.shape, float32, 3)
@@ -84,16 +84,16 @@ def test_16_bit_products_find_their_banks(stride: int) -> None:
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 @pytest.mark.parametrize(("x", "window", "stride", "padding"), POOLS, ids=str)
 def test_pools_and_their_gradients(dtype: np.dtype, x: Any, window: Any, stride: Any, padding: Any) -> None:
-    gpu, sizes, image = emulated_gpu(), pooled("pool", x, window, stride, padding), draw(x, dtype)
+    gpu, sizes, image = emulated_gpu(), dict(zip(("avg", "max"), pool_sizes(x, window, stride, padding), strict=True)), draw(x, dtype)
     image = np.round(image)  # equal numbers: the first one wins
     for kind in ("max", "avg"):
         own = leaf(image)
         exact = getattr(torch.nn.functional, f"{kind}_pool2d")(own, window, stride, padding)
         g = draw(exact.shape, dtype, 1)
         exact.backward(torch.tensor(g.astype(np.float64)))
-        outs: list[Any] = [(g.size, dtype)] + ([(g.size, int64)] if kind == "max" else [])
-        y, *positions = launch(gpu, f"{kind}_pool2d", outs, [image], (sizes,))
-        (dx,) = launch(gpu, f"{kind}_pool2d_dx", [(image.size, dtype)], [g, *positions], (sizes,))
+        name, outs = f"{kind}_pool" if kind == "max" else f"{kind}_pool2d", [(g.size, int64), (g.size, dtype)]
+        *positions, y = launch(gpu, name, outs if kind == "max" else outs[1:], [image], (sizes[kind],))
+        (dx,) = launch(gpu, f"{name}_dx", [(image.size, dtype)], [g, *positions], (sizes[kind],))
         close(y, exact.detach(), LEAST[dtype])
         close(dx, own.grad, LEAST[dtype])
 
@@ -101,7 +101,8 @@ def test_pools_and_their_gradients(dtype: np.dtype, x: Any, window: Any, stride:
 def test_the_last_nan_of_a_window_wins() -> None:
     image = draw((1, 2, 8, 8), float32)
     image.flat[::7] = np.nan
-    y, positions = launch(emulated_gpu(), "max_pool2d", [(32, float32), (32, int64)], [image], (pooled("pool", image.shape, 2, 2, 0),))
+    sizes = pool_sizes(image.shape, 2, 2, 0)[1]
+    positions, y = launch(emulated_gpu(), "max_pool", [(32, int64), (32, float32)], [image], (sizes,))
     exact, places = torch.nn.functional.max_pool2d(torch.tensor(image), 2, 2, return_indices=True)
     np.testing.assert_array_equal(y, exact.numpy().reshape(-1))
     np.testing.assert_array_equal(positions, places.numpy().reshape(-1))
@@ -109,7 +110,7 @@ def test_the_last_nan_of_a_window_wins() -> None:
 
 def test_machine_code() -> None:
     """Every kernel that the emulated GPU has run; channels' sums are float64, to be right for many images."""
-    gpu, sizes = emulated_gpu(), geometry((1, 3, 4, 4), (130, 3, 3, 3), None, 1, 1, 1, 1)
+    gpu, sizes = emulated_gpu(), conv_sizes((1, 3, 4, 4), (130, 3, 3, 3), 1, 1, 1, 1)
     x, w, g = (draw(s, float32) for s in ((1, 3, 4, 4), (130, 3, 3, 3), (1, 130, 4, 4)))
     launch(gpu, "conv2d", [(g.size, float32)], [x, w, None], (sizes,))
     launch(gpu, "conv2d_dw", [(w.size, float32), (130, float32)], [g, x], (sizes,))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv_sizes import conv_sizes, pool_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels_custom import F32, F64, PLAIN, WAYS, Array, blank, close, draw, run, same_bits, table
@@ -16,8 +17,6 @@ import flamepy as fp
 from flamepy.backend.cpu.bf16 import conv as bfloat_conv
 from flamepy.backend.cpu.conv import conv, depthwise, line_conv, listed_conv, pooling
 from flamepy.backend.cpu.runtime.settings import most_threads
-from flamepy.ops.conv import geometry as conv_sizes
-from flamepy.ops.conv import pooled
 
 
 def windows(x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1), fill: float = 0.0) -> Array:
@@ -43,7 +42,7 @@ def call_conv(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: Any, pa
     """y, dx, dw, db by lists; parts: lines, columns, images and channels at once. blank: gives the memory."""
     dtype, has_bias = way[0], b is not None
     x, w, g, b = (put(t, dtype, blank) for t in (x, w, g, np.zeros(0) if b is None else b))
-    size = conv_sizes(x.shape, w.shape, None, *geometry)
+    size = conv_sizes(x.shape, w.shape, *geometry)
     y, dx, dw, db = (blank(*t.shape, dtype=dtype) for t in (g, x, w, b))
 
     def planned(what: str, size: Any, order: int) -> Any:
@@ -128,7 +127,7 @@ def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: An
     """y and dx, `lines` lines at once."""
     dtype = way[0]
     x, w, b, g = (put(t, dtype, blank) for t in (x, w, b, g))
-    size = conv_sizes(x.shape, w.shape, None, *geometry)
+    size = conv_sizes(x.shape, w.shape, *geometry)
     y, dx = blank(*g.shape, dtype=dtype), blank(*x.shape, dtype=dtype)
     for back in (False, True):
         plan = depthwise.plan_of(size, back, lines)._replace(workers=3)
@@ -269,7 +268,7 @@ def test_loops_without_columns_of_all_types(dtype: str, shapes: Any, geometry: A
 
 def test_conv2d_plan_keeps_scratch_small() -> None:
     for x, w in (((64, 64, 56, 56), (64, 64, 3, 3)), ((1, 512, 512, 512), (512, 512, 3, 3)), ((256, 1, 28, 28), (8, 1, 5, 5))):
-        size = conv_sizes(x, w, None, (1, 1), (1, 1), (1, 1), 1)
+        size = conv_sizes(x, w, (1, 1), (1, 1), (1, 1), 1)
         for plan in (listed_conv.y_plan(size), listed_conv.dw_plan(size)):
             assert plan.space <= 1 << 19 and plan.workers >= min(8, most_threads())
             assert plan.chunks * math.prod(w) <= listed_conv.CONV_PARTIALS + 2 * (512 * 512 * 9 + 512)
@@ -277,7 +276,7 @@ def test_conv2d_plan_keeps_scratch_small() -> None:
 
 def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> list[Array]:
     """Maximum, its indices and gradient, average and its gradient."""
-    size = pooled("pool", x.shape, kernel, stride, padding)
+    size, volumes = pool_sizes(x.shape, kernel, stride, padding)
     sizes, shape, dtype = table(*size), (*x.shape[:-2], *size[-2:]), way[0]
     x, g = x.astype(dtype), draw(*shape, dtype=dtype, seed=9)
     top, mean = blank(*shape, dtype=dtype), blank(*shape, dtype=dtype)
@@ -286,8 +285,8 @@ def call_pools(way: Any, x: Array, kernel: Any, stride: Any, padding: Any) -> li
         blank(*x.shape, dtype=dtype),
         blank(*x.shape, dtype=dtype),
     )
-    run(pooling.max_pool2d, way, top, where, x, sizes)
-    run(pooling.max_pool2d_dx, way, dtop, g, where, sizes)
+    run(pooling.max_pool, way, where, top, x, table(*volumes))
+    run(pooling.max_pool_dx, way, dtop, g, where, table(*volumes))
     run(pooling.avg_pool2d, way, mean, x, sizes)
     run(pooling.avg_pool2d_dx, way, dmean, g, sizes)
     return [top, where, dtop, mean, dmean]

@@ -123,7 +123,9 @@ def test_pools(on, case):
     x[:1, 0, 0], x[:1, -1, -2:], x[1:2] = -np.inf, np.nan, -np.inf
     pixels = np.arange(h * w, dtype=F8).reshape(1, 1, h, w)
     views, at = (seen(v, window, steps, padding, fill=np.nan).reshape(-1, *area, window[0] * window[1]) for v in (x[None], pixels))
-    y, where = on("max_pool2d", [(planes * area[0] * area[1], k) for k in (F4, I8)], [x], (sizes,))
+    volumes = [(1, h, w), (1, *window), (1, *steps), (0, *padding), (1, 1, 1), (1, *area)]
+    volumes = (planes, *[n for each in volumes for n in each])
+    where, y = on("max_pool", [(planes * area[0] * area[1], k) for k in (I8, F4)], [x], (volumes,))
     y, where = y.reshape(planes, *area), where.reshape(planes, *area)
     for p, r, s in np.ndindex(y.shape):
         inside = ~np.isnan(at[0, r, s])
@@ -132,7 +134,7 @@ def test_pools(on, case):
         want = nans[-1] if nans else v.index(max(v))
         assert where[p, r, s] == places[want] and np.array_equal(y[p, r, s], v[want], equal_nan=True)
     g = numbers(planes, *area)
-    (dx,) = on("max_pool2d_dx", [(x.size, F4)], [g, where], (sizes,))
+    (dx,) = on("max_pool_dx", [(x.size, F4)], [g, where], (volumes,))
     want = np.zeros((planes, h * w))
     np.add.at(want, (np.arange(planes)[:, None, None], where), g)
     close(dx, want, 4)

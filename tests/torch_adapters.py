@@ -106,16 +106,11 @@ def rms_norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
     return F.rms_norm(x, shape, weight, float(np.finfo(x.dtype).eps) if eps is None else eps)
 
 
-def pair(n: Any) -> tuple[int, ...]:
-    return (n, n) if isinstance(n, int) else tuple(n)
-
-
 def without(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
     """The options less those that say what happens anyway."""
     return {k: v for k, v in options.items() if k not in defaults or v not in (defaults[k], (defaults[k],) * 2)}
 
 
-PLAIN = {"ceil_mode": False, "dilation": 1, "return_indices": False}
 SDPA = F.scaled_dot_product_attention
 BINARY: dict[str, Row] = {
     "add": Row("add", fp.add, given("alpha")),
@@ -247,19 +242,9 @@ NETWORK: dict[str, Row] = {
         lambda q, k, v, **o: SDPA(q, k, v, **without(o, dropout_p=0.0, enable_gqa=False)),
         lambda *a, **o: bool(without(o, dropout_p=0.0, enable_gqa=False).keys() & {"dropout_p", "enable_gqa"}),
     ),
-    "nn.functional.conv2d": Row(
-        "conv2d",
-        F.conv2d,
-        lambda x, w, *b, **k: (
-            k.get("padding") == "same" and any(d * (n - 1) % 2 for d, n in zip(pair(k.get("dilation", 1)), w.shape[2:], strict=False))
-        ),
-    ),
-    "nn.functional.max_pool2d": Row(
-        "max_pool2d", lambda x, **o: F.max_pool2d(x, **without(o, **PLAIN)), lambda x, **o: bool(without(o, **PLAIN).keys() & PLAIN.keys())
-    ),
-    "nn.functional.avg_pool2d": Row("avg_pool2d", F.avg_pool2d, lambda x, *a: len(a) > 2),
 }
 from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)
 from torch_adapters_shapes import SHAPES  # noqa: E402
+from torch_adapters_spatial import SPATIAL  # noqa: E402
 
-ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS, **SHAPES}
+ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS, **SHAPES, **SPATIAL}

@@ -1,70 +1,139 @@
-"""Conv2d and MaxPool2d, for images (N, C, H, W) or (C, H, W)."""
+"""Convolutions of lines (N, C, L), images (N, C, H, W) and volumes (N, C, D, H, W), or of one without N, and transposed ones."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..ops.spatial_sizes import each, sides
 from ..parameter import Parameter
 from . import functional as F
 from .linear import size
 from .module import Module
 
-
-def two(layer: str, name: str, value: Any) -> tuple[int, int]:
-    """An int or a pair as a pair."""
-    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(given) != 2:
-        raise ShapeError(f"{layer}: {name} is not a pair: {value!r}. Use an int or two of them.")
-    return size(layer, name, given[0], 1), size(layer, name, given[1], 1)
+MODES = ("zeros",)
 
 
-class Conv2d(Module):
+class Windows(Module):
+    """What convolutions have in common: `axes` of a window, `op` of nn.functional, and weights that start uniform in
+    +-1 / sqrt(numbers that a result is a sum of)."""
+
+    axes, op = 2, ""
+    stride: Any
+    padding: Any
+
+    def set_up(self, channels: tuple[int, int], kernel_size: Any, groups: int, bias: bool, dtype: Any, device: Any, turned: bool) -> None:
+        """The parameters; turned: the weight is (in, out / groups, ...), not (out, in / groups, ...). Raises ShapeError."""
+        layer, (ins, outs) = type(self).__name__, channels
+        for name, value, least in (("in_channels", ins, 0), ("out_channels", outs, 0), ("groups", groups, 1)):
+            size(layer, name, value, least)
+        if ins % groups or outs % groups:
+            raise ShapeError(f"{layer}: channels are not multiples of groups: {ins} to {outs}, groups {groups}. Choose a divisor of both.")
+        self.in_channels, self.out_channels, self.groups = ins, outs, groups
+        self.kernel_size = each(layer, "kernel_size", kernel_size, self.axes, 1)
+        shape = (ins, outs // groups) if turned else (outs, ins // groups)
+        bound = max(1, shape[1] * math.prod(self.kernel_size)) ** -0.5
+        self.weight = Parameter.uniform((*shape, *self.kernel_size), -bound, bound, dtype=dtype, device=device)
+        self.bias = Parameter.uniform((outs,), -bound, bound, dtype=dtype, device=device) if bias else None
+
+    def set_mode(self, padding_mode: str, known: tuple[str, ...] = MODES) -> None:
+        if padding_mode not in known:
+            raise ValueError(f"{type(self).__name__}: unknown padding_mode: {padding_mode!r}. Use one of {', '.join(known)}.")
+        self.padding_mode = padding_mode
+
+    def extra(self) -> str:
+        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        more = [("output_padding", 0), ("dilation", 1), ("groups", 1), ("padding_mode", "zeros")]
+        shown += "".join([f", {name}={value}" for name, usual in more if (value := getattr(self, name, usual)) != usual])
+        return shown if self.bias is not None else f"{shown}, bias=False"
+
+
+class Convolution(Windows):
+    """The base of Conv1d, Conv2d and Conv3d."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.set_mode(padding_mode)
+        self.set_up((in_channels, out_channels), kernel_size, groups, bias, dtype, device, False)
+
+    def forward(self, x: Any) -> Any:
+        """x (N, in_channels, ...) -> (N, out_channels, ...), each axis (size + 2 padding - dilation (window - 1) - 1) // stride + 1.
+
+        Raises ShapeError where the channels differ or the window is larger than what it slides over.
+        """
+        x, weight, bias = self.operands(x, self.weight, self.bias)
+        return getattr(F, self.op)(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv1d(Convolution):
+    """A convolution of lines; weight is (out_channels, in_channels / groups, window)."""
+
+    axes, op = 1, "conv1d"
+
+
+class Conv2d(Convolution):
     """A convolution of images; weight is (out_channels, in_channels / groups, rows, columns).
 
     weight and bias start uniform in +-1 / sqrt(in_channels / groups * rows * columns).
     """
 
+    axes, op = 2, "conv2d"
+
+
+class Conv3d(Convolution):
+    """A convolution of volumes; weight is (out_channels, in_channels / groups, depth, rows, columns)."""
+
+    axes, op = 3, "conv3d"
+
+
+class Transposed(Windows):
+    """The base of ConvTranspose1d, ConvTranspose2d and ConvTranspose3d."""
+
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-        groups: int = 1, bias: bool = True, device: Any = None, dtype: Any = None,
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+        groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
     ):  # fmt: skip
-        for name, value, least in (("in_channels", in_channels, 0), ("out_channels", out_channels, 0), ("groups", groups, 1)):
-            size("Conv2d", name, value, least)
-        if in_channels % groups or out_channels % groups:
-            raise ShapeError(
-                f"Conv2d: channels are not multiples of groups: {in_channels} to {out_channels}, groups {groups}. Choose a divisor of both."
-            )
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        rows, cols = two("Conv2d", "kernel_size", kernel_size)
-        bound = max(1, in_channels // groups * rows * cols) ** -0.5
-        shape = (out_channels, in_channels // groups, rows, cols)
-        self.weight = Parameter.uniform(shape, -bound, bound, dtype=dtype, device=device)
-        self.bias = Parameter.uniform((out_channels,), -bound, bound, dtype=dtype, device=device) if bias else None
+        self.stride, self.padding, self.output_padding, self.dilation = stride, padding, output_padding, dilation
+        self.set_mode(padding_mode, MODES[:1])
+        self.set_up((in_channels, out_channels), kernel_size, groups, bias, dtype, device, True)
 
-    def forward(self, x: Any) -> Any:
-        """x (N, in_channels, H, W) -> (N, out_channels, H', W'), H' = (H + 2 padding - dilation (rows - 1) - 1) // stride + 1.
-
-        Raises ShapeError where the channels differ or the kernel is larger than the padded image.
-        """
+    def forward(self, x: Any, output_size: Any = None) -> Any:
+        """x (N, in_channels, ...) -> (N, out_channels, ...), each axis of (size - 1) stride - 2 padding + dilation (window - 1)
+        + output_padding + 1. output_size: of the last axes, from which output_padding follows. Raises ShapeError."""
+        more = self.output_padding if output_size is None else self.more_for(x, output_size)
         x, weight, bias = self.operands(x, self.weight, self.bias)
-        return F.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return getattr(F, self.op)(x, weight, bias, self.stride, self.padding, more, self.groups, self.dilation)
 
-    def extra(self) -> str:
-        out, each, *kernel = self.weight.shape
-        return f"{each * self.groups}, {out}, kernel_size={tuple(kernel)}, stride={self.stride}, padding={self.padding}"
+    def more_for(self, x: Any, output_size: Any) -> tuple[int, ...]:
+        """The output_padding that gives this size."""
+        layer, axes = type(self).__name__, self.axes
+        wanted = each(layer, "output_size", tuple(output_size)[-axes:], axes, 1)
+        steps, gaps = each(layer, "stride", self.stride, axes, 1), each(layer, "dilation", self.dilation, axes, 1)
+        rows = zip(x.shape[-axes:], steps, sides(layer, self.padding, axes), gaps, self.kernel_size, strict=True)
+        least = [(n - 1) * s - a - b + d * (k - 1) + 1 for n, s, (a, b), d, k in rows]
+        if any([not 0 <= w - n < s for w, n, s in zip(wanted, least, steps, strict=True)]):
+            most = [n + s - 1 for n, s in zip(least, steps, strict=True)]
+            raise ShapeError(f"{layer}: output_size is out of reach: {wanted}. Use from {tuple(least)} to {tuple(most)}.")
+        return tuple([w - n for w, n in zip(wanted, least, strict=True)])
 
 
-class MaxPool2d(Module):
-    """The largest number of each window; the stride is the window's size unless given."""
+class ConvTranspose1d(Transposed):
+    """A transposed convolution of lines; weight is (in_channels, out_channels / groups, window)."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
-        self.kernel_size = two("MaxPool2d", "kernel_size", kernel_size)
-        self.stride, self.padding = stride, padding
+    axes, op = 1, "conv_transpose1d"
 
-    def forward(self, x: Any) -> Any:
-        """x (N, C, H, W) -> (N, C, H', W'), H' = (H + 2 padding - kernel) // stride + 1. Raises ShapeError where nothing is left."""
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding)
 
-    def extra(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+class ConvTranspose2d(Transposed):
+    """A transposed convolution of images; weight is (in_channels, out_channels / groups, rows, columns)."""
+
+    axes, op = 2, "conv_transpose2d"
+
+
+class ConvTranspose3d(Transposed):
+    """A transposed convolution of volumes; weight is (in_channels, out_channels / groups, depth, rows, columns)."""
+
+    axes, op = 3, "conv_transpose3d"

@@ -1,9 +1,22 @@
 # Written by tools/make_stubs.py, not by hand.
 # fmt: off
+from ..ops import adaptive_avg_pool1d as adaptive_avg_pool1d
+from ..ops import adaptive_avg_pool2d as adaptive_avg_pool2d
+from ..ops import adaptive_avg_pool3d as adaptive_avg_pool3d
+from ..ops import adaptive_max_pool1d as adaptive_max_pool1d
+from ..ops import adaptive_max_pool2d as adaptive_max_pool2d
+from ..ops import adaptive_max_pool3d as adaptive_max_pool3d
+from ..ops import avg_pool1d as avg_pool1d
 from ..ops import avg_pool2d as avg_pool2d
+from ..ops import avg_pool3d as avg_pool3d
 from ..ops import binary_cross_entropy as binary_cross_entropy
 from ..ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from ..ops import conv1d as conv1d
 from ..ops import conv2d as conv2d
+from ..ops import conv3d as conv3d
+from ..ops import conv_transpose1d as conv_transpose1d
+from ..ops import conv_transpose2d as conv_transpose2d
+from ..ops import conv_transpose3d as conv_transpose3d
 from ..ops import cross_entropy as cross_entropy
 from ..ops import drop_block2d as drop_block2d
 from ..ops import dropout as dropout
@@ -18,9 +31,14 @@ from ..ops import layer_norm as layer_norm
 from ..ops import leaky_relu as leaky_relu
 from ..ops import linear as linear
 from ..ops import log_softmax as log_softmax
+from ..ops import lp_pool1d as lp_pool1d
+from ..ops import lp_pool2d as lp_pool2d
+from ..ops import lp_pool3d as lp_pool3d
 from ..ops import lstm as lstm
 from ..ops import lstm_cell as lstm_cell
+from ..ops import max_pool1d as max_pool1d
 from ..ops import max_pool2d as max_pool2d
+from ..ops import max_pool3d as max_pool3d
 from ..ops import mse_loss as mse_loss
 from ..ops import nll_loss as nll_loss
 from ..ops import one_hot as one_hot

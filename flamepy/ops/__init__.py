@@ -5,6 +5,7 @@ writes).
 
     activations.py powers.py rounding.py logic.py   one number at a time
     products.py conv.py attention.py recurrent.py   products
+    pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
     reduce_more.py variance.py                      many numbers to one
     scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
@@ -37,6 +38,7 @@ from . import (  # noqa: F401
     losses,
     pads,
     picking,
+    pools,
     powers,
     products,
     random,

@@ -31,6 +31,50 @@ def abs(x: TensorLike, /) -> Tensor:
     [1.5, 1.5]
     """
 
+# flamepy/ops/pools.py: adaptive_avg_pool1d
+def adaptive_avg_pool1d(x: TensorLike, output_size: TensorLike) -> Tensor:
+    """adaptive_avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.adaptive_avg_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
+    [[1.5, 2.5]]
+    """
+
+# flamepy/ops/pools.py: adaptive_avg_pool2d
+def adaptive_avg_pool2d(x: TensorLike, output_size: TensorLike) -> Tensor:
+    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m.
+
+    Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
+    >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
+    [[[2.5]]]
+    """
+
+# flamepy/ops/pools.py: adaptive_avg_pool3d
+def adaptive_avg_pool3d(x: TensorLike, output_size: TensorLike) -> Tensor:
+    """adaptive_avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.adaptive_avg_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
+    [[[[1.0]]]]
+    """
+
+# flamepy/ops/pools.py: adaptive_max_pool1d
+def adaptive_max_pool1d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
+    """adaptive_max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.adaptive_max_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
+    [[2.0, 3.0]]
+    """
+
+# flamepy/ops/pools.py: adaptive_max_pool2d
+def adaptive_max_pool2d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
+    """The largest number of each of the windows of adaptive_avg_pool2d(); return_indices as in max_pool2d(). Shapes: as there.
+    >>> F.adaptive_max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
+    [[[4.0]]]
+    """
+
+# flamepy/ops/pools.py: adaptive_max_pool3d
+def adaptive_max_pool3d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
+    """adaptive_max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.adaptive_max_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
+    [[[[1.0]]]]
+    """
+
 # flamepy/core/ops/pointwise.py: "add"
 def add(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a + b.
@@ -104,14 +148,52 @@ def atleast_3d(*xs: TensorLike) -> Tensor:
     (2, 3, 1)
     """
 
-# flamepy/ops/conv.py: avg_pool2d
-def avg_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, padding: Pair | str = 0) -> Tensor:
-    """The mean of each window, padding counted as zeros; the stride is the window's size unless given.
+# flamepy/ops/pools.py: avg_pool1d
+def avg_pool1d(
+    x: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.avg_pool1d(fp.tensor([[1.0, 3.0, 2.0, 4.0]]), 2).tolist()
+    [[2.0, 3.0]]
+    """
 
+# flamepy/ops/pools.py: avg_pool2d
+def avg_pool2d(
+    x: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: TensorLike | None = None,
+) -> Tensor:
+    """The mean of each window; the stride is the window's size unless given.
+
+    Padding counts as zeros unless count_include_pad is False; it is given as for max_pool2d(). ceil_mode: the last window may end outside,
+    where nothing counts. divisor_override: what sums are divided by.
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
-    Types: floats; integers and bools are computed in float32.
     >>> F.avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
     [[[2.5]]]
+    """
+
+# flamepy/ops/pools.py: avg_pool3d
+def avg_pool3d(
+    x: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: TensorLike | None = None,
+) -> Tensor:
+    """avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.avg_pool3d(fp.ones(1, 2, 2, 2), 2).tolist()
+    [[[[1.0]]]]
     """
 
 # flamepy/ops/losses.py: binary_cross_entropy
@@ -242,6 +324,21 @@ def column_stack(tensors: Iterable[TensorLike]) -> Tensor:
     [[1, 3], [2, 4]]
     """
 
+# flamepy/ops/conv.py: conv1d
+def conv1d(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Pair | None = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """conv2d() of lines. Shapes: x (N, C, L) or (C, L), weight (O, C / groups, window); the result (N, O, positions).
+    >>> F.conv1d(fp.tensor([[1.0, 2.0, 4.0]]), fp.tensor([[[-1.0, 1.0]]])).tolist()
+    [[1.0, 2.0]]
+    """
+
 # flamepy/ops/conv.py: conv2d
 def conv2d(
     x: TensorLike,
@@ -254,11 +351,80 @@ def conv2d(
 ) -> Tensor:
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 
-    stride, padding and dilation are ints or pairs; padding may be "valid" or "same" (odd windows, stride 1).
+    stride and dilation are ints or one for each axis. padding is that, too, or for each side: ((top, bottom), (left, right)), or flat
+    (left, right, top, bottom); negative ones cut off. "valid" is none, "same" keeps the size (stride 1). A weight of three or five axes
+    convolves lines or volumes.
     Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
-    Types: floats; integers and bools are computed in float32.
     >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
     [[[4.0, 4.0], [4.0, 4.0]]]
+    """
+
+# flamepy/ops/conv.py: conv3d
+def conv3d(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Pair | None = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """conv2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, depth, rows, columns).
+    >>> F.conv3d(fp.ones(1, 3, 3, 2), fp.ones(1, 1, 2, 2, 2)).tolist()
+    [[[[8.0], [8.0]], [[8.0], [8.0]]]]
+    """
+
+# flamepy/ops/conv.py: conv_transpose1d
+def conv_transpose1d(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Pair | None = 1,
+    padding: Pair | str = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: Pair = 1,
+) -> Tensor:
+    """conv_transpose2d() of lines. Shapes: x (N, C, L) or (C, L), weight (C, O / groups, window).
+    >>> F.conv_transpose1d(fp.tensor([[1.0, 2.0]]), fp.tensor([[[1.0, 10.0]]])).tolist()
+    [[1.0, 12.0, 20.0]]
+    """
+
+# flamepy/ops/conv.py: conv_transpose2d
+def conv_transpose2d(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Pair | None = 1,
+    padding: Pair | str = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: Pair = 1,
+) -> Tensor:
+    """Each number of x times the window, added up where windows overlap: what the gradient of conv2d() is to its images.
+
+    padding cuts off so much of each side, output_padding (less than stride or dilation) adds to the end. A weight of three or five axes
+    is for lines or volumes.
+    Shapes: x (N, C, H, W) or (C, H, W), weight (C, O / groups, rows, columns); of the result
+    H' = (H - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1. Raises ShapeError.
+    >>> F.conv_transpose2d(fp.ones(1, 1, 2), fp.ones(1, 1, 2, 2)).tolist()
+    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]
+    """
+
+# flamepy/ops/conv.py: conv_transpose3d
+def conv_transpose3d(
+    x: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Pair | None = 1,
+    padding: Pair | str = 0,
+    output_padding: int = 0,
+    groups: int = 1,
+    dilation: Pair = 1,
+) -> Tensor:
+    """conv_transpose2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (C, O / groups, depth, rows, columns).
+    >>> F.conv_transpose3d(fp.ones(1, 1, 1, 1), fp.ones(1, 1, 1, 1, 2)).tolist()
+    [[[[1.0, 1.0]]]]
     """
 
 # flamepy/core/ops/pointwise.py: "cos"
@@ -873,6 +1039,28 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     0.6931
     """
 
+# flamepy/ops/pools.py: lp_pool1d
+def lp_pool1d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair | None = None, ceil_mode: bool = False) -> Tensor:
+    """lp_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.lp_pool1d(fp.tensor([[3.0, 4.0]]), 2, 2).tolist()
+    [[5.0]]
+    """
+
+# flamepy/ops/pools.py: lp_pool2d
+def lp_pool2d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair | None = None, ceil_mode: bool = False) -> Tensor:
+    """(the sum of x ** norm_type over each window) ** (1 / norm_type); where a window ends outside (ceil_mode), its mean counts as often
+    as the window has numbers, as in PyTorch. Shapes: as max_pool2d().
+    >>> F.lp_pool2d(fp.tensor([[[3.0, 4.0]]]), 2, (1, 2)).tolist()
+    [[[5.0]]]
+    """
+
+# flamepy/ops/pools.py: lp_pool3d
+def lp_pool3d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair | None = None, ceil_mode: bool = False) -> Tensor:
+    """lp_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.lp_pool3d(fp.ones(1, 1, 1, 1), 2, 1).tolist()
+    [[[[1.0]]]]
+    """
+
 # flamepy/ops/recurrent.py: lstm
 def lstm(
     x: TensorLike,
@@ -959,15 +1147,54 @@ def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [2.0, 4.0]
     """
 
-# flamepy/ops/conv.py: max_pool2d
-def max_pool2d(x: TensorLike, kernel_size: Pair, stride: Pair | None = None, padding: Pair | str = 0) -> Tensor:
+# flamepy/ops/pools.py: max_pool1d
+def max_pool1d(
+    x: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.max_pool1d(fp.tensor([[1.0, 3.0, 2.0, 4.0]]), 2).tolist()
+    [[3.0, 4.0]]
+    """
+
+# flamepy/ops/pools.py: max_pool2d
+def max_pool2d(
+    x: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
     """The largest number of each window (padding never wins); the stride is the window's size unless given.
 
-    A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch.
+    A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch. padding is an int, one for each axis, or for each side:
+    ((top, bottom), (left, right)) or flat (left, right, top, bottom). ceil_mode: the last window may end outside. return_indices: a pair,
+    with where in its image each number was, for max_unpool2d().
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
-    Types: floats; integers and bools are computed in float32.
     >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
     [[[4.0]]]
+    """
+
+# flamepy/ops/pools.py: max_pool3d
+def max_pool3d(
+    x: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    """max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.max_pool3d(fp.ones(1, 2, 2, 2), 2).tolist()
+    [[[[1.0]]]]
     """
 
 # flamepy/core/ops/pointwise.py: "maximum"

@@ -1,93 +1,83 @@
-"""Convolution and pooling of images: (N, C, H, W), or (C, H, W) for one image. Loops in backend/cpu/conv.
+"""Convolution of lines, images and volumes, and its transpose. Loops in backend/cpu/conv.
 
-An op works out the geometry and hands it to its loops as a table. Arguments follow PyTorch.
+There is one kernel, for images (N, C, H, W), or (C, H, W) for one. A line is an image of one row. A volume is laid out so that what the
+window sees in depth are more channels. An op works out the geometry and hands it to its loops as a table. Arguments follow PyTorch.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import launch, like
-from ..core.ops.indexing import placed_ids, rows_added
+from ..core.ops.axes import composed, tensors_of
 from ..core.ops.reduce import sum as sum_op
-from ..dtypes import FULL, int64, is_count
+from ..core.ops.shape import permute
+from ..dtypes import FULL
 from ..engine.forms import form
 from ..engine.half import together
-
-Sizes = tuple[int, ...]
-Pair = tuple[int, int]
-
-
-def pair(op: str, name: str, value: Any, least: int) -> Pair:
-    """An int or two of them as a pair. Raises ShapeError for anything else, or one below `least`."""
-    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(given) != 2 or not all([is_count(n, least) for n in given]):
-        raise ShapeError(f"{op}: {name} is not an int or a pair of ints >= {least}: {value!r}. Use e.g. {max(1, least)}.")
-    return int(given[0]), int(given[1])
-
-
-def batched(op: str, x: Sizes) -> Sizes:
-    """The shape (N, C, H, W) of images of shape x, N = 1 for one image."""
-    if len(x) not in (3, 4):
-        raise ShapeError(f"{op}: x is not (N, C, H, W) or (C, H, W): {x}. Reshape it.")
-    return x if len(x) == 4 else (1, *x)
+from .spatial_sizes import Sides, Sizes, each, evened, sides, surrounded, unit_axis, without_unit_axis
+from .tables import along, turned
 
 
 # ---- convolution ---------------------------------------------------------------------------------------------------------------
-def geometry(x: Sizes, weight: Sizes, bias: Sizes | None, stride: Any, padding: Any, dilation: Any, groups: int) -> Sizes:
-    """(n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns) for operands of these shapes. Raises ShapeError."""
-    shape = batched("conv2d", x)
-    if len(weight) != 4 or (bias is not None and bias != weight[:1]):
-        given = "" if bias is None else f", bias is {bias}"
-        raise ShapeError(f"conv2d: sizes differ: weight is {weight}{given}. Use weight (O, C / groups, rows, columns), bias (O,).")
-    groups = pair("conv2d", "groups", groups, 1)[0]
-    if shape[1] % groups or weight[0] % groups or weight[1] != shape[1] // groups:
-        advice = "Weight is (O, C / groups, rows, columns)."
-        raise ShapeError(f"conv2d: channels differ: x is {x}, weight is {weight}, groups {groups}. {advice}")
-    steps, gaps = pair("conv2d", "stride", stride, 1), pair("conv2d", "dilation", dilation, 1)
-    around = around_image(padding, weight[2:], steps, gaps)
-    out = [(shape[2 + i] + 2 * around[i] - gaps[i] * (weight[2 + i] - 1) - 1) // steps[i] + 1 for i in (0, 1)]
-    if min(weight[2:]) < 1 or min(out) < 1:
-        raise ShapeError(f"conv2d: the window does not fit into the image: x is {x}, weight is {weight}, padding {around}. Pad more.")
-    return (*shape, weight[0], groups, weight[2], weight[3], *steps, *around, *gaps, *out)
+def geometry(x: Sizes, weight: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Sizes:
+    """(n, c, h, w, o, groups, kh, kw, sh, sw, ph, pw, dh, dw, rows, columns) for operands of these shapes."""
+    shape = x if len(x) == 4 else (1, *x)
+    out = results(shape[2:], weight[2:], stride, [(p, p) for p in padding], dilation)
+    return (*shape, weight[0], groups, *weight[2:], *stride, *padding, *dilation, *out)
 
 
-def around_image(padding: Any, window: Sizes, stride: Pair, dilation: Pair) -> Pair:
-    """Padding as a pair; "valid" is none, "same" keeps the image's size."""
+def results(sizes: Any, window: Any, stride: Any, around: Any, dilation: Any) -> Sizes:
+    """How many windows there are along each axis."""
+    rows = zip(sizes, window, stride, around, dilation, strict=True)
+    return tuple([(n + a + b - d * (k - 1) - 1) // s + 1 for n, k, s, (a, b), d in rows])
+
+
+def checked(op: str, x: Any, weight: Any, bias: Any, groups: Any, outs: int = 0) -> tuple[int, int]:
+    """(axes of a window, groups). outs: which axis of the weight has the channels of the result. Raises ShapeError."""
+    axes = weight.ndim - 2
+    if axes not in ((1, 2, 3) if op[-2:] == "2d" else (int(op[-2]),)):
+        raise ShapeError(f"{op}: weight does not have {2 + int(op[-2])} axes: {weight.shape}. Use (O, C / groups, window).")
+    if x.ndim not in (axes + 1, axes + 2):
+        known = "N, C, D, H, W" if axes == 3 else "N, C, H, W" if axes == 2 else "N, C, L"
+        raise ShapeError(f"{op}: x is not ({known}) or ({known[3:]}): {x.shape}. Reshape it.")
+    groups = each(op, "groups", groups, 1, 1)[0]
+    channels = x.shape[-axes - 1]
+    result, seen = weight.shape[outs] * (groups if outs else 1), weight.shape[1 - outs] * (1 if outs else groups)
+    if channels != seen or result % groups or channels % groups:
+        advice = "Weight is (C, O / groups, window)" if outs else "Weight is (O, C / groups, window)"
+        raise ShapeError(f"{op}: channels differ: x is {x.shape}, weight is {weight.shape}, groups {groups}. {advice}.")
+    if bias is not None and bias.shape != (result,):
+        raise ShapeError(f"{op}: sizes differ: weight is {weight.shape}, bias is {bias.shape}. Use bias ({result},).")
+    return axes, groups
+
+
+def around_window(op: str, padding: Any, window: Sizes, stride: Sizes, dilation: Sizes) -> Sides:
+    """Padding of each axis; "valid" is none, "same" keeps sizes, with the odd one after."""
     if padding == "valid":
-        return 0, 0
+        return ((0, 0),) * len(window)
     if padding != "same":
-        return pair("conv2d", "padding", padding, 0)
+        return sides(op, padding, len(window))
+    if any([s != 1 for s in stride]):
+        raise ShapeError(f"{op}: padding='same' needs stride 1: stride {stride}. Give the padding as numbers.")
     total = [d * (k - 1) for d, k in zip(dilation, window, strict=True)]
-    if stride != (1, 1) or total[0] % 2 or total[1] % 2:
-        raise ShapeError(
-            f"conv2d: padding='same' needs stride 1 and windows of odd size: stride {stride}, window {window}. Use fp.pad first."
-        )
-    return total[0] // 2, total[1] // 2
+    return tuple([(n // 2, n - n // 2) for n in total])
 
 
 @form(mixes=2, only_for={"x": "weight", "weight": "x"})
-@custom(inputs=3, home="functional")
-def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
-
-    stride, padding and dilation are ints or pairs; padding may be "valid" or "same" (odd windows, stride 1).
-    Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
-    >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
-    [[[4.0, 4.0], [4.0, 4.0]]]
-    """
-    sizes = geometry(x.shape, weight.shape, None if bias is None else bias.shape, stride, padding, dilation, groups)
+@custom(name="conv2d", inputs=3)
+def convolved(x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    sizes = geometry(x.shape, weight.shape, stride, padding, dilation, groups)
     y = like(x, (*x.shape[:-3], sizes[4], *sizes[14:]), together((x, weight, bias)))
     launch("conv2d", None, (y,), (x, weight, bias), (sizes,))
     return y
 
 
-@conv2d.backward
+@convolved.backward
 def conv2d_dx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
-    sizes = geometry(shapes[0], shapes[1], None, stride, padding, dilation, groups)
+    sizes = geometry(shapes[0], shapes[1], stride, padding, dilation, groups)
     dx = like(g, shapes[0]) if wanted[0] else None
     dw = like(g, shapes[1]) if wanted[1] else None
     db = like(g, shapes[1][:1]) if wanted[2] else None
@@ -100,9 +90,9 @@ def conv2d_dx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
     return dx, dw, db
 
 
-@conv2d.graph
+@convolved.graph
 def conv2d_ddx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
-    sizes = geometry(shapes[0], shapes[1], None, stride, padding, dilation, groups)
+    sizes = geometry(shapes[0], shapes[1], stride, padding, dilation, groups)
     dx = conv2d_at_x(g, weight, shapes[0], sizes) if wanted[0] else None
     dw = conv2d_at_weight(g, x, shapes[1], sizes) if wanted[1] else None
     return dx, dw, sum_op(g, axis=(-4, -2, -1)[4 - g.ndim :]) if wanted[2] else None
@@ -140,88 +130,158 @@ def conv2d_at_weight_dx(g, dy, x, wanted, shapes, sizes):
 
 def again(x: Any, weight: Any, sizes: Sizes) -> Any:
     """The convolution that these sizes are of."""
-    return conv2d(x, weight, None, sizes[8:10], sizes[10:12], sizes[12:14], sizes[5])
+    return convolved(x, weight, None, sizes[8:10], sizes[10:12], sizes[12:14], sizes[5])
 
 
-# ---- pools -----------------------------------------------------------------------------------------------------------------------
-def pooled(op: str, x: Sizes, kernel_size: Any, stride: Any, padding: Any) -> Sizes:
-    """(planes, h, w, kh, kw, sh, sw, ph, pw, rows, columns) for images of shape x. Raises ShapeError."""
-    shape = batched(op, x)
-    window, around = pair(op, "kernel_size", kernel_size, 1), pair(op, "padding", padding, 0)
-    steps = window if stride is None else pair(op, "stride", stride, 1)
-    if any(2 * p > k for p, k in zip(around, window, strict=True)):
-        raise ShapeError(f"{op}: padding is more than half the window: padding {around}, window {window}. Pad less, or use fp.pad first.")
-    out = [(shape[2 + i] + 2 * around[i] - window[i]) // steps[i] + 1 for i in (0, 1)]
-    if min(out) < 1:
-        given = f"x is {x}, window {window}, padding {around}"
-        raise ShapeError(f"{op}: the window does not fit into the image: {given}. Use a smaller window.")
-    return (shape[0] * shape[1], *shape[2:], *window, *steps, *around, *out)
+# ---- what users call ---------------------------------------------------------------------------------------------------------------------
+@composed(home="functional")
+def conv1d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    """conv2d() of lines. Shapes: x (N, C, L) or (C, L), weight (O, C / groups, window); the result (N, O, positions).
+    >>> F.conv1d(fp.tensor([[1.0, 2.0, 4.0]]), fp.tensor([[[-1.0, 1.0]]])).tolist()
+    [[1.0, 2.0]]"""
+    return convolution("conv1d", x, weight, bias, stride, padding, dilation, groups)
 
 
-@custom(inputs=1, home="functional")
-def max_pool2d(x, kernel_size=None, stride=None, padding=0):
-    """The largest number of each window (padding never wins); the stride is the window's size unless given.
+@composed(home="functional")
+def conv2d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
 
-    A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch.
-    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
-    >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
-    [[[4.0]]]
+    stride and dilation are ints or one for each axis. padding is that, too, or for each side: ((top, bottom), (left, right)), or flat
+    (left, right, top, bottom); negative ones cut off. "valid" is none, "same" keeps the size (stride 1). A weight of three or five axes
+    convolves lines or volumes.
+    Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
+    >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
+    [[[4.0, 4.0], [4.0, 4.0]]]
     """
-    sizes = pooled("max_pool2d", x.shape, kernel_size, stride, padding)
-    y = like(x, (*x.shape[:-2], *sizes[9:]))
-    positions = like(y, dtype=int64)
-    if y.size:
-        launch("max_pool2d", None, (y, positions), (x,), (sizes,))
-    return y, {"positions": positions}
+    return convolution("conv2d", x, weight, bias, stride, padding, dilation, groups)
 
 
-@max_pool2d.backward
-def max_pool2d_dx(g, positions, shapes, kernel_size, stride, padding):
-    dx = like(g, shapes[0])
-    if dx.size:
-        launch("max_pool2d_dx", None, (dx,), (g, positions), (pooled("max_pool2d", shapes[0], kernel_size, stride, padding),))
-    return dx
+@composed(home="functional")
+def conv3d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    """conv2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, depth, rows, columns).
+    >>> F.conv3d(fp.ones(1, 3, 3, 2), fp.ones(1, 1, 2, 2, 2)).tolist()
+    [[[[8.0], [8.0]], [[8.0], [8.0]]]]"""
+    return convolution("conv3d", x, weight, bias, stride, padding, dilation, groups)
 
 
-@max_pool2d.graph
-def max_pool2d_ddx(g, positions, shapes):
-    *planes, rows, columns = shapes[0]
-    area, each = rows * columns, math.prod(g.shape[-2:])
-    at = placed_ids(positions, area, (math.prod(planes), each), (area, 0), 1)
-    return rows_added(g, at, 1, shapes[0])
+@composed(home="functional")
+def conv_transpose1d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """conv_transpose2d() of lines. Shapes: x (N, C, L) or (C, L), weight (C, O / groups, window).
+    >>> F.conv_transpose1d(fp.tensor([[1.0, 2.0]]), fp.tensor([[[1.0, 10.0]]])).tolist()
+    [[1.0, 12.0, 20.0]]"""
+    return transposed("conv_transpose1d", x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@custom(inputs=1, home="functional")
-def avg_pool2d(x, kernel_size=None, stride=None, padding=0):
-    """The mean of each window, padding counted as zeros; the stride is the window's size unless given.
+@composed(home="functional")
+def conv_transpose2d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """Each number of x times the window, added up where windows overlap: what the gradient of conv2d() is to its images.
 
-    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
-    >>> F.avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
-    [[[2.5]]]
+    padding cuts off so much of each side, output_padding (less than stride or dilation) adds to the end. A weight of three or five axes
+    is for lines or volumes.
+    Shapes: x (N, C, H, W) or (C, H, W), weight (C, O / groups, rows, columns); of the result
+    H' = (H - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1. Raises ShapeError.
+    >>> F.conv_transpose2d(fp.ones(1, 1, 2), fp.ones(1, 1, 2, 2)).tolist()
+    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]
     """
-    sizes = pooled("avg_pool2d", x.shape, kernel_size, stride, padding)
-    y = like(x, (*x.shape[:-2], *sizes[9:]))
-    if y.size:
-        launch("avg_pool2d", None, (y,), (x,), (sizes,))
-    return y
+    return transposed("conv_transpose2d", x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@avg_pool2d.backward
-def avg_pool2d_dx(g, shapes, kernel_size, stride, padding):
-    dx = like(g, shapes[0])
-    if dx.size:
-        sizes = pooled("avg_pool2d", shapes[0], kernel_size, stride, padding)
-        launch("avg_pool2d_dx", None, (dx,), (g,), (sizes,))
-    return dx
+@composed(home="functional")
+def conv_transpose3d(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    """conv_transpose2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (C, O / groups, depth, rows, columns).
+    >>> F.conv_transpose3d(fp.ones(1, 1, 1, 1), fp.ones(1, 1, 1, 1, 2)).tolist()
+    [[[[1.0, 1.0]]]]"""
+    return transposed("conv_transpose3d", x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-avg_pool2d.graph(lambda g, shapes, kernel_size, stride, padding: avg_pool2d_at_x(g, shapes[0], kernel_size, stride, padding))
+def convolution(op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> Any:
+    """Any of conv1d, conv2d, conv3d. Raises ShapeError."""
+    x, weight = tensors_of(op, x, weight)
+    bias = bias if bias is None else tensors_of(op, x, bias)[1]
+    axes, groups = checked(op, x, weight, bias, groups)
+    window, given = weight.shape[2:], x.shape
+    stride, dilation = each(op, "stride", stride, axes, 1), each(op, "dilation", dilation, axes, 1)
+    around = around_window(op, padding, window, stride, dilation)
+    if min(window) < 1 or min(results(given[-axes:], window, stride, around, dilation)) < 1:
+        raise ShapeError(f"{op}: the window does not fit into x: x is {given}, weight is {weight.shape}, padding {around}. Pad more.")
+    x, same = evened(op, x, around)
+    if axes == 1:
+        y = convolved(unit_axis(x), unit_axis(weight), bias, (1, *stride), (0, *same), (1, *dilation), groups)
+        return without_unit_axis(y)
+    if axes == 2:
+        return convolved(x, weight, bias, stride, same, dilation, groups)
+    x = x if x.ndim == 5 else x.reshape((1, *x.shape))
+    deep = results(x.shape[2:3], window[:1], stride[:1], [(same[0], same[0])], dilation[:1])[0]
+    seen = depth_as_channels(x, depth_kind(x.shape[2], deep, window[0], stride[0], same[0], dilation[0]), window[0])
+    y = convolved(seen, channels_of_depth(weight), bias, stride[1:], same[1:], dilation[1:], groups)
+    y = permute(y.reshape((x.shape[0], deep, *y.shape[1:])), (0, 2, 1, 3, 4))
+    return y if len(given) == 5 else y.reshape(y.shape[1:])
 
 
-@custom(inputs=1, internal=True, title="avg_pool2d")
-def avg_pool2d_at_x(dy, shape=(), kernel_size=None, stride=None, padding=0):
-    """The gradient at images of `shape`."""
-    return avg_pool2d_dx(dy, (shape,), kernel_size, stride, padding)
+def depth_kind(size: int, deep: int, window: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:
+    """What `deep` windows see along the depth, a matrix for tables.along()."""
+    return "windows", size, deep, window, stride, padding, dilation, False
 
 
-avg_pool2d_at_x.differentiable(lambda g, kernel_size, stride, padding: avg_pool2d(g, kernel_size, stride, padding))
+def depth_as_channels(x: Any, kind: Any, window: int) -> Any:
+    """(N, C, D, H, W) as images (N * results, C * window, H, W): what each window sees of the depth are channels."""
+    seen = along(x, 2, kind)
+    n, c, rows, h, w = seen.shape
+    seen = permute(seen.reshape((n, c, rows // window, window, h, w)), (0, 2, 1, 3, 4, 5))
+    return seen.reshape((n * rows // window, c * window, h, w))
+
+
+def channels_of_depth(weight: Any) -> Any:
+    a, b, deep, *window = weight.shape
+    return weight.reshape((a, b * deep, *window))
+
+
+def transposed(
+    op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: Any, dilation: Any,
+) -> Any:  # fmt: skip
+    """Any of the transposed ones. Raises ShapeError."""
+    x, weight = tensors_of(op, x, weight)
+    bias = bias if bias is None else tensors_of(op, x, bias)[1]
+    axes, groups = checked(op, x, weight, bias, groups, outs=1)
+    window, given = weight.shape[2:], x.shape
+    stride, dilation = each(op, "stride", stride, axes, 1), each(op, "dilation", dilation, axes, 1)
+    around, more = sides(op, padding, axes), each(op, "output_padding", output_padding, axes, 0)
+    if any([m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)]):
+        raise ShapeError(f"{op}: output_padding is not less than stride or dilation: {more}, {stride}, {dilation}. Use less.")
+    whole = tuple([(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(given[-axes:], stride, dilation, window, strict=True)])
+    sizes = tuple([n - a - b + m for n, (a, b), m in zip(whole, around, more, strict=True)])
+    if min(sizes) < 1 or min(given[-axes:]) < 1:
+        raise ShapeError(f"{op}: nothing is left: x is {given}, weight is {weight.shape}, padding {around}. Pad less.")
+    cut = None
+    if any([a != b or a < 0 or m >= s for (a, b), m, s in zip(around, more, stride, strict=True)]):
+        cut = tuple([(-a, m - b) for (a, b), m in zip(around, more, strict=True)])
+        sizes, around = whole, ((0, 0),) * axes
+    y = spread_windows(x, weight, sizes, stride, tuple([a for a, _ in around]), dilation, groups)
+    y = y if cut is None else surrounded(op, y, cut)
+    return y if bias is None else y + bias.reshape((-1, *(1,) * axes))
+
+
+def spread_windows(x: Any, weight: Any, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Any:
+    """The transposed convolution to images of `sizes`, without bias."""
+    axes, outs = len(sizes), weight.shape[1] * groups
+    if axes == 1:
+        line = spread_windows(unit_axis(x), unit_axis(weight), (1, *sizes), (1, *stride), (0, *padding), (1, *dilation), groups)
+        return without_unit_axis(line)
+    if axes == 2:
+        shape = (*x.shape[:-3], outs, *sizes)
+        batch = (1, *shape)[-4:] if x.ndim == 3 else shape
+        numbers = (*batch, x.shape[-3], groups, *weight.shape[2:], *stride, *padding, *dilation, *x.shape[-2:])
+        return conv2d_at_x(x, weight, shape, numbers)
+    n, c, deep, h, w = x.shape if x.ndim == 5 else (1, *x.shape)
+    images = permute(x.reshape((n, c, deep, h, w)), (0, 2, 1, 3, 4)).reshape((n * deep, c, h, w))
+    y = spread_windows(images, channels_of_depth(weight), sizes[1:], stride[1:], padding[1:], dilation[1:], groups)
+    window = weight.shape[2]
+    y = permute(y.reshape((n, deep, outs, window, *sizes[1:])), (0, 2, 1, 3, 4, 5)).reshape((n, outs, deep * window, *sizes[1:]))
+    y = along(y, 2, turned(depth_kind(sizes[0], deep, window, stride[0], padding[0], dilation[0])))
+    return y if x.ndim == 5 else y.reshape(y.shape[1:])

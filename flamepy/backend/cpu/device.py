@@ -36,7 +36,7 @@ COSTLY = {"bell", "cos", "erf", "exp", "exp_down", "expm1", "log", "log1p", "nor
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
     "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random", "loops.scan",
-    "loops.order", "products.matmul", "attention.attention", "conv.conv", "conv.pooling", "recurrent",
+    "loops.order", "products.matmul", "attention.attention", "conv.conv", "conv.pooling", "conv.tables", "recurrent",
 )  # fmt: skip
 
 

@@ -180,33 +180,53 @@ def conv2d_dw(F, outs, ins, consts):
     put(db, total_of(g, (0, 3)).reshape(-1), False)
 
 
+def taps_of(sizes, axis):
+    """(windows, taps): where each tap of each window of an axis looks, -1 for nowhere. max_pool() says what the sizes are."""
+    n, k, step, before, gap, count = sizes[1 + axis :: 3]
+    windows = np.arange(count)
+    if step == 0:
+        first, end = windows * n // count, -(-(windows + 1) * n // count)
+        places = first[:, None] + np.arange(max(end - first, default=0))
+        return np.where(places < end[:, None], places, -1)
+    places = windows[:, None] * step - before + np.arange(k) * gap
+    return np.where((places >= 0) & (places < n), places, -1)
+
+
+@kernel
+def max_pool(F, outs, ins, consts):
+    """The largest number of each window and its index in the volume; the last NaN wins, else the first largest. y may be None.
+
+    Of three axes each: planes; their lengths, windows, steps (0: windows that share the axis evenly), padding, dilation, how many windows.
+    """
+    (positions, y), (x,), (sizes,) = outs, ins, consts
+    d, h, w = (taps_of(sizes, axis) for axis in range(3))
+    at = (d[:, None, None, :, None, None] * sizes[2] + h[:, None, None, :, None]) * sizes[3] + w[:, None, None, :]
+    there = (d >= 0)[:, None, None, :, None, None] & (h >= 0)[:, None, None, :, None] & (w >= 0)[:, None, None, :]
+    at, there = at.reshape(*sizes[16:], -1), there.reshape(*sizes[16:], -1)
+    seen = x.reshape(sizes[0], sizes[1] * sizes[2] * sizes[3])[:, np.where(there, at, 0)]
+    nan = np.isnan(seen) & there
+    largest = (seen == np.where(there, seen, seen.dtype.type(lowest(seen.dtype))).max(axis=-1, keepdims=True)) & there
+    last = nan.shape[-1] - 1 - nan[..., ::-1].argmax(axis=-1)
+    tap = np.where(nan.any(axis=-1), last, largest.argmax(axis=-1))[..., None]
+    put(y, np.take_along_axis(seen, tap, -1).reshape(-1), False)
+    positions[...] = np.take_along_axis(np.broadcast_to(at, seen.shape), tap, -1).reshape(-1)
+
+
+def lowest(dtype):
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+@kernel
+def max_pool_dx(F, outs, ins, consts):
+    """Each cotangent goes to the place that won."""
+    (dx,), (g, positions), (sizes,) = outs, ins, consts
+    plane = np.repeat(np.arange(sizes[0]), sizes[16] * sizes[17] * sizes[18])
+    dx[...] = 0
+    np.add.at(dx, plane * (sizes[1] * sizes[2] * sizes[3]) + positions, g)
+
+
 def pool_window(sizes):
     return (*sizes[3:9], 1, 1, *sizes[9:])
-
-
-@kernel
-def max_pool2d(F, outs, ins, consts):
-    """The largest number of each window and its index in the plane; padding never wins. The last NaN wins, else the first largest."""
-    (y, positions), (x,), (sizes,) = outs, ins, consts
-    planes, h, w = sizes[:3]
-    seen = windows(x.reshape(planes, h, w), pool_window(sizes), -np.inf)
-    pixel = windows(np.arange(h * w).reshape(1, h, w), pool_window(sizes), -1)
-    nan = np.isnan(seen)
-    largest = (seen == seen.max(axis=1, keepdims=True)) & (pixel >= 0)
-    last = nan.shape[1] - 1 - nan[:, ::-1].argmax(axis=1)
-    tap = np.where(nan.any(axis=1), last, largest.argmax(axis=1))[:, None]
-    y[...] = np.take_along_axis(seen, tap, 1).reshape(-1)
-    positions[...] = np.take_along_axis(np.broadcast_to(pixel, seen.shape), tap, 1).reshape(-1)
-
-
-@kernel
-def max_pool2d_dx(F, outs, ins, consts):
-    """Each cotangent goes to the pixel that won."""
-    (dx,), (g, positions), (sizes,) = outs, ins, consts
-    planes, pixels = sizes[0], sizes[1] * sizes[2]
-    dx[...] = 0
-    plane = np.repeat(np.arange(planes), sizes[9] * sizes[10])
-    np.add.at(dx, plane * pixels + positions, g)
 
 
 @kernel
@@ -222,3 +242,13 @@ def avg_pool2d_dx(F, outs, ins, consts):
     planes, h, w, kh, kw = sizes[:5]
     share = (g / (kh * kw)).reshape(planes, 1, *sizes[9:])
     dx[...] = images(np.repeat(share, kh * kw, 1), pool_window(sizes), h, w).reshape(-1)
+
+
+@kernel
+def mixed(F, outs, ins, consts):
+    """y[o, j, i] = the sum over t of weights[t] * x[o, columns[t], i], t from starts[j] to starts[j + 1]."""
+    (y,), (x, starts, columns, weights), (n, rows, inner) = outs, ins, consts
+    y, x = y.reshape(-1, rows, inner), x.reshape(-1, n, inner)
+    for j in range(rows):
+        own = slice(starts[j], starts[j + 1])
+        y[:, j] = total_of(weights[own, None] * x[:, columns[own]], 1)

@@ -1,13 +1,14 @@
-"""Pooling of images in (batch, channel, row, column) order: the largest number or the mean of each window, one plane after the other.
+"""Pooling: the largest number of each window of lines, images or volumes, the mean of those of images, one plane after the other.
 
-`sizes` (a table) holds the geometry: planes, h, w, the window's lines and columns, steps, padding, lines and columns of the result.
+`sizes` (a table) holds the geometry. For means: planes, h, w, the window's lines and columns, steps, padding, lines and columns of the
+result. For maxima, of three axes each: planes; their lengths, windows, steps, padding, dilation, how many windows.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ....core.words import INF, real
+from ....core.words import real
 from ...formula.row_words import wide
 from ..loops.runs import fill_run
 from ..runtime.family import launcher, loop, table
@@ -17,50 +18,90 @@ LINES = 8  # lines of a window added up in their own type
 
 
 @loop
-def max_pool2d(part, y, positions, x, sizes):
-    """The largest of each window, and its index in the plane (int64). As in PyTorch, the last NaN wins."""
-    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    down, across, up, before, rows, columns = sizes[5], sizes[6], sizes[7], sizes[8], sizes[9], sizes[10]
-    for plane in tasks(part, sizes[0]):
-        image = x[plane * h * w : (plane + 1) * h * w]
+def max_pool(part, positions, y, x, sizes):
+    """The largest of each window, and its index in the volume (int64). As in PyTorch, the last NaN wins."""
+    volume, deep, rows, columns = sizes[1] * sizes[2] * sizes[3], sizes[16], sizes[17], sizes[18]
+    for item in tasks(part, sizes[0] * deep):
+        image = x[item // deep * volume : (item // deep + 1) * volume]
+        front, back = seen(item % deep, sizes, 0)
+        out = item * rows * columns
         for r in range(rows):
-            low, high = max(0, r * down - up), min(h, r * down - up + kh)
+            top, bottom = seen(r, sizes, 1)
             for c in range(columns):
-                left, right = max(0, c * across - before), min(w, c * across - before + kw)
-                at = largest(image, low, high, left, right, w)
-                out = (plane * rows + r) * columns + c
+                left, right = seen(c, sizes, 2)
+                at = largest(image, front, back, top, bottom, left, right, sizes)
                 y[out] = image[at]
                 positions[out] = at
+                out += 1
 
 
-def largest(image, low, high, left, right, w):
-    """Where in the plane the largest number of these lines and columns is: the first one, or the last NaN. Two comparisons of each number
-    would wait for each other, so NaN is looked for in the sum."""
-    best, at, total = -INF, np.uintp(low * w + left), 0.0
-    for i in range(low, high):
-        line = np.uintp(i * w)
-        for j in range(np.uintp(left), np.uintp(right)):
-            value = image[line + j]
-            total += value
-            if value > best:
-                best = value
-                at = line + j
+@loop
+def max_positions(part, positions, x, sizes):
+    """The index alone."""
+    volume, deep, rows, columns = sizes[1] * sizes[2] * sizes[3], sizes[16], sizes[17], sizes[18]
+    for item in tasks(part, sizes[0] * deep):
+        image = x[item // deep * volume : (item // deep + 1) * volume]
+        front, back = seen(item % deep, sizes, 0)
+        for r in range(rows):
+            top, bottom = seen(r, sizes, 1)
+            for c in range(columns):
+                left, right = seen(c, sizes, 2)
+                at = largest(image, front, back, top, bottom, left, right, sizes)
+                positions[(item * rows + r) * columns + c] = at
+
+
+def seen(window, sizes, axis):
+    """(first, end) of what a window sees of an axis: `sizes` hold its length, window, step, padding, dilation, number of windows. Step 0:
+    windows share the axis as evenly as may be."""
+    n, step, gap = sizes[1 + axis], sizes[7 + axis], sizes[13 + axis]
+    if step == 0:
+        return window * n // sizes[16 + axis], ((window + 1) * n + sizes[16 + axis] - 1) // sizes[16 + axis]
+    first = window * step - sizes[10 + axis]
+    end = min(n, first + (sizes[4 + axis] - 1) * gap + 1)
+    if first < 0:
+        first += (gap - 1 - first) // gap * gap
+    return min(first, n - 1), end
+
+
+def largest(image, front, back, top, bottom, left, right, sizes):
+    """Where in the volume the largest number of a window is: the first one, or the last NaN. Two comparisons of each number would wait for
+    each other, so NaN is looked for in the sum."""
+    h, w = sizes[2], sizes[3]
+    far, down, across = sizes[13], sizes[14], np.uintp(sizes[15])
+    at = np.uintp((front * h + top) * w + left)
+    best, total = image[at], image[at]
+    z = front
+    while z < back:
+        i = top
+        while i < bottom:
+            j, end = np.uintp((z * h + i) * w + left), np.uintp((z * h + i) * w + right)
+            while j < end:
+                value = image[j]
+                total += value
+                if value > best:
+                    best = value
+                    at = j
+                j += across
+            i += down
+        z += far
     if total != total:
-        for i in range(low, high):
-            for j in range(left, right):
-                if image[i * w + j] != image[i * w + j]:
-                    at = np.uintp(i * w + j)
+        for z in range(front, back, far):
+            for i in range(top, bottom, down):
+                for j in range(left, right, across):
+                    place = np.uintp((z * h + i) * w + j)
+                    if image[place] != image[place]:
+                        at = place
     return at
 
 
 @loop
-def max_pool2d_dx(part, dx, g, positions, sizes):
-    """Each cotangent goes to the pixel that won."""
-    pixels, area = sizes[1] * sizes[2], sizes[9] * sizes[10]
+def max_pool_dx(part, dx, g, positions, sizes):
+    """Each cotangent goes to the place that won."""
+    volume, each = sizes[1] * sizes[2] * sizes[3], sizes[16] * sizes[17] * sizes[18]
     for plane in tasks(part, sizes[0]):
-        image = dx[plane * pixels : (plane + 1) * pixels]
+        image = dx[plane * volume : (plane + 1) * volume]
         fill_run(image, 0.0)
-        for i in range(plane * area, (plane + 1) * area):
+        for i in range(plane * each, (plane + 1) * each):
             image[positions[i]] += g[i]
 
 
@@ -115,14 +156,18 @@ def avg_pool2d_dx(part, dx, g, sizes):
 
 
 # ---- launchers ----
-@launcher(name="max_pool2d")
+@launcher(name="max_pool")
 def max_pool_launcher(go, outs, ins, sizes):
-    go(max_pool2d, outs, ins, (table(sizes),), work=outs[0].size * sizes[3] * sizes[4])
+    work = outs[0].size * sizes[4] * sizes[5] * sizes[6]
+    if outs[1] is None:
+        go(max_positions, outs[:1], ins, (table(sizes),), work=work)
+    else:
+        go(max_pool, outs, ins, (table(sizes),), work=work)
 
 
-@launcher(name="max_pool2d_dx")
+@launcher(name="max_pool_dx")
 def max_pool_dx_launcher(go, outs, ins, sizes):
-    go(max_pool2d_dx, outs, ins, (table(sizes),))
+    go(max_pool_dx, outs, ins, (table(sizes),))
 
 
 @launcher(name="avg_pool2d")

@@ -1,0 +1,385 @@
+"""Pools of lines, images and volumes: maxima, means, adaptive ones, and what puts maxima back. Loops in backend/cpu/conv/pooling.py.
+
+x is (N, C, ...) with 1 to 3 more axes, or (C, ...) for one of a batch. Maxima have one kernel, of volumes. Means of whole windows of images
+have one, too; all others are sums along one axis after the other (tables.py). Arguments follow PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..core.custom import custom
+from ..core.errors import ShapeError
+from ..core.op import REGISTRY, launch, like
+from ..core.ops.axes import composed, titled
+from ..core.ops.indexing import placed_ids, rows_added, rows_at
+from ..core.ops.reduce import mean
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS, float32, int64, is_count
+from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
+from .tables import along
+from .widening import narrowed, widened
+
+
+def pooled_axes(op: str, x: Any, axes: int) -> Any:
+    """x as a Tensor with this many axes behind channels. Raises ShapeError."""
+    x = Tensor.of(op, x)
+    if x.ndim not in (axes + 1, axes + 2):
+        known = "N, C, D, H, W" if axes == 3 else "N, C, H, W" if axes == 2 else "N, C, L"
+        raise ShapeError(f"{op}: x is not ({known}) or ({known[3:]}): {x.shape}. Reshape it.")
+    return x
+
+
+def window_axes(op: str, kernel_size: Any) -> int:
+    """Along how many axes windows go: of pools of images as many as the window has."""
+    given = len(kernel_size) if isinstance(kernel_size, tuple | list) else 0
+    return given if op.endswith("2d") and given in (1, 3) else int(op[-2])
+
+
+def steps_of(op: str, stride: Any, window: Sizes) -> Sizes:
+    """The stride; the window unless one is given."""
+    return window if stride is None or stride == () else each(op, "stride", stride, len(window), 1)
+
+
+def window_counts(
+    op: str, x: Sizes, window: Sizes, step: Sizes, around: Sides, gap: Sizes, ceil_mode: bool,
+) -> Sizes:  # fmt: skip
+    """How many windows there are along each axis; with ceil_mode one that begins in x or before it may end outside. Raises ShapeError."""
+    reach = [d * (k - 1) + 1 for d, k in zip(gap, window, strict=True)]
+    if any([min(side) < 0 or 2 * max(side) > r for side, r in zip(around, reach, strict=True)]):
+        advice = "Pad less, or use fp.pad first"
+        raise ShapeError(f"{op}: padding is more than half the window, or negative: padding {around}, window {window}. {advice}.")
+    counts = []
+    for n, r, s, (a, b) in zip(x[-len(window) :], reach, step, around, strict=True):
+        count = (n + a + b - r + (s - 1 if ceil_mode else 0)) // s + 1
+        counts.append(count - 1 if ceil_mode and (count - 1) * s >= n + a else count)
+    if min(counts) < 1 or min(x[-len(window) :]) < 1:
+        raise ShapeError(f"{op}: the window does not fit into x: x is {x}, window {window}, padding {around}. Use a smaller window.")
+    return tuple(counts)
+
+
+# ---- maxima ------------------------------------------------------------------------------------------------------------------------------
+@custom(name="max_pool2d", inputs=1, kind="number")
+def largest(x, sizes=(), out=()):
+    y = like(x, (*x.shape[: -len(out)], *out))
+    positions = like(y, dtype=int64)
+    if y.size:
+        launch("max_pool", None, (positions, y), (x,), (sizes,), dtype=x.dtype)
+    return y, {"positions": positions}
+
+
+@largest.backward
+def largest_dx(g, positions, shapes, sizes):
+    dx = like(g, shapes[0])
+    if dx.size:
+        launch("max_pool_dx", None, (dx,), (g, positions), (sizes,))
+    return dx
+
+
+@largest.graph
+def largest_ddx(g, positions, shapes, sizes):
+    return put_back(g, positions, shapes[0], sizes)
+
+
+def put_back(g: Any, positions: Any, shape: Sizes, sizes: Sizes) -> Any:
+    """Numbers added up at their positions in zeros of `shape`."""
+    volume, count = math.prod(sizes[1:4]), math.prod(sizes[16:])
+    return rows_added(g, placed_ids(positions, volume, (sizes[0], count), (volume, 0), 1), 1, shape)
+
+
+@custom(inputs=1, kind="number", internal=True)
+def largest_at(x, sizes=(), out=()):
+    """The index of the largest number of each window in its volume."""
+    positions = like(x, (*x.shape[: -len(out)], *out), int64)
+    if positions.size:
+        launch("max_pool", None, (positions, None), (x,), (sizes,), dtype=x.dtype)
+    return positions
+
+
+TITLED = {f"{kind}max_pool{n}d": titled(largest, f"{kind}max_pool{n}d") for kind in ("", "adaptive_") for n in (1, 2, 3)}
+
+
+def maxima(op: str, x: Any, geometry: list[Sizes], return_indices: Any) -> Any:
+    """geometry, of each axis: window, step, padding, dilation, number of windows; missing axes have one number."""
+    axes = len(geometry[0])
+    unit = [(1,) * (3 - axes) + values for values in (x.shape[-axes:], *geometry)]
+    unit[3] = (0,) * (3 - axes) + geometry[2]
+    sizes = (math.prod(x.shape[:-axes]), *[n for values in unit for n in values])
+    if not return_indices:
+        return TITLED[op](x, sizes=sizes, out=geometry[-1])
+    at = largest_at(x, sizes, geometry[-1])
+    volume, count = math.prod(sizes[1:4]), math.prod(sizes[16:])
+    ids = placed_ids(at, volume, (sizes[0], count), (volume, 0), 1)
+    return titled_pick(op)(x, ids, 1, at.shape), at
+
+
+def titled_pick(op: str) -> Any:
+    return PICKED.setdefault(op, titled(rows_at, op))
+
+
+PICKED: dict[str, Any] = {}
+
+
+def max_pool(op: str, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, indices: Any) -> Any:
+    axes = window_axes(op, kernel_size)
+    x, window = pooled_axes(op, x, axes), each(op, "kernel_size", kernel_size, axes, 1)
+    step = steps_of(op, stride, window)
+    gap, around = each(op, "dilation", dilation, axes, 1), sides(op, padding, axes)
+    counts = window_counts(op, x.shape, window, step, around, gap, ceil_mode)
+    return maxima(f"max_pool{axes}d", x, [window, step, tuple([a for a, _ in around]), gap, counts], indices)
+
+
+@composed(home="functional")
+def max_pool1d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.max_pool1d(fp.tensor([[1.0, 3.0, 2.0, 4.0]]), 2).tolist()
+    [[3.0, 4.0]]"""
+    return max_pool("max_pool1d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@composed(home="functional")
+def max_pool2d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """The largest number of each window (padding never wins); the stride is the window's size unless given.
+
+    A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch. padding is an int, one for each axis, or for each side:
+    ((top, bottom), (left, right)) or flat (left, right, top, bottom). ceil_mode: the last window may end outside. return_indices: a pair,
+    with where in its image each number was, for max_unpool2d().
+    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
+    >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[4.0]]]
+    """
+    return max_pool("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@composed(home="functional")
+def max_pool3d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:  # fmt: skip
+    """max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.max_pool3d(fp.ones(1, 2, 2, 2), 2).tolist()
+    [[[[1.0]]]]"""
+    return max_pool("max_pool3d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+# ---- means ------------------------------------------------------------------------------------------------------------------------------
+@custom(name="avg_pool2d", inputs=1)
+def averaged(x, sizes=()):
+    """The mean of each window of images; all windows are whole. sizes: planes, h, w, window, steps, padding, results."""
+    y = like(x, (*x.shape[:-2], *sizes[9:]))
+    if y.size:
+        launch("avg_pool2d", None, (y,), (x,), (sizes,))
+    return y
+
+
+@averaged.backward
+def averaged_dx(g, shapes, sizes):
+    dx = like(g, shapes[0])
+    if dx.size:
+        launch("avg_pool2d_dx", None, (dx,), (g,), (sizes,))
+    return dx
+
+
+averaged.graph(lambda g, shapes, sizes: avg_pool2d_at_x(g, shapes[0], sizes))
+
+
+@custom(inputs=1, internal=True, title="avg_pool2d")
+def avg_pool2d_at_x(dy, shape=(), sizes=()):
+    """The gradient at images of `shape`."""
+    return averaged_dx(dy, (shape,), sizes)
+
+
+avg_pool2d_at_x.differentiable(lambda g, sizes: averaged(g, sizes))
+
+
+def avg_pool(
+    op: str, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any, divisor: Any = None,
+) -> Any:  # fmt: skip
+    axes = window_axes(op, kernel_size)
+    x, window, around = pooled_axes(op, x, axes), each(op, "kernel_size", kernel_size, axes, 1), sides(op, padding, axes)
+    step = steps_of(op, stride, window)
+    counts = window_counts(op, x.shape, window, step, around, (1,) * axes, ceil_mode)
+    if divisor is not None and not (is_count(divisor, -(2**31)) and divisor):
+        raise ShapeError(f"{op}: divisor_override is no number of elements: {divisor!r}. Use an int other than 0.")
+    rows = [*zip(x.shape[-axes:], counts, window, step, around, strict=True)]
+    whole = all([(count - 1) * s + k <= n + a + b for n, count, k, s, (a, b) in rows])
+    padded = any([side != (0, 0) for side in around])
+    if axes < 3 and whole and divisor is None and (count_include_pad or not padded):
+        planes, lines = math.prod(x.shape[:-axes]), axes == 1
+        own = [(1,) * lines + values for values in (x.shape[-axes:], window, step, counts)]
+        before = (0,) * lines + tuple([a for a, _ in around])
+        sizes = (planes, *own[0], *own[1], *own[2], *before, *own[3])
+        return without_unit_axis(averaged(unit_axis(x), sizes)) if lines else averaged(x, sizes)
+    counted = "sum" if divisor is not None else "all" if count_include_pad else "inside"
+    y = summed(x, [("means", n, count, k, s, a, b, counted) for n, count, k, s, (a, b) in rows])
+    return y if divisor is None else y * (1.0 / divisor)
+
+
+def summed(x: Any, kinds: list[Any]) -> Any:
+    """x through a matrix of tables.py for each of its last axes, the last axis first. 16-bit floats are rounded once."""
+    y = widened(as_floats(x))
+    for i, kind in enumerate(kinds[::-1], start=1):
+        y = along(y, y.ndim - i, kind)
+    return narrowed(y, x.dtype)
+
+
+def as_floats(x: Any) -> Any:
+    return x if x.dtype in FLOATS else REGISTRY["cast"](x, float32)
+
+
+@composed(home="functional")
+def avg_pool1d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Any:  # fmt: skip
+    """avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.avg_pool1d(fp.tensor([[1.0, 3.0, 2.0, 4.0]]), 2).tolist()
+    [[2.0, 3.0]]"""
+    return avg_pool("avg_pool1d", x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+
+
+@composed(home="functional")
+def avg_pool2d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Any:  # fmt: skip
+    """The mean of each window; the stride is the window's size unless given.
+
+    Padding counts as zeros unless count_include_pad is False; it is given as for max_pool2d(). ceil_mode: the last window may end outside,
+    where nothing counts. divisor_override: what sums are divided by.
+    Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
+    >>> F.avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[2.5]]]
+    """
+    return avg_pool("avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@composed(home="functional")
+def avg_pool3d(
+    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Any:  # fmt: skip
+    """avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.avg_pool3d(fp.ones(1, 2, 2, 2), 2).tolist()
+    [[[[1.0]]]]"""
+    return avg_pool("avg_pool3d", x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@composed(home="functional")
+def lp_pool1d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """lp_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.lp_pool1d(fp.tensor([[3.0, 4.0]]), 2, 2).tolist()
+    [[5.0]]"""
+    return lp_pool("lp_pool1d", x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@composed(home="functional")
+def lp_pool2d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """(the sum of x ** norm_type over each window) ** (1 / norm_type); where a window ends outside (ceil_mode), its mean counts as often
+    as the window has numbers, as in PyTorch. Shapes: as max_pool2d().
+    >>> F.lp_pool2d(fp.tensor([[[3.0, 4.0]]]), 2, (1, 2)).tolist()
+    [[[5.0]]]"""
+    return lp_pool("lp_pool2d", x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@composed(home="functional")
+def lp_pool3d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+    """lp_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.lp_pool3d(fp.ones(1, 1, 1, 1), 2, 1).tolist()
+    [[[[1.0]]]]"""
+    return lp_pool("lp_pool3d", x, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool(op: str, x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
+    x = Tensor.of(op, x)
+    axes = window_axes(op, kernel_size)
+    window = each(op, "kernel_size", kernel_size, axes, 1)
+    total = avg_pool(op, widened(as_floats(x)) ** norm_type, window, stride, 0, ceil_mode, True) * float(math.prod(window))
+    return narrowed(total ** (1.0 / norm_type), x.dtype)
+
+
+# ---- adaptive ----------------------------------------------------------------------------------------------------------------------------
+def wanted_sizes(op: str, x: Any, output_size: Any) -> Sizes:
+    """The result's sizes along the pooled axes; None keeps that of x. Raises ShapeError."""
+    axes = int(op[-2])
+    given = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * axes
+    given = given * axes if len(given) == 1 else given
+    if len(given) != axes or not all([n is None or is_count(n) for n in given]):
+        raise ShapeError(f"{op}: output_size is not for {axes} axes: {output_size!r}. Use an int, or one (or None) for each.")
+    return tuple([size if n is None else int(n) for n, size in zip(given, x.shape[-axes:], strict=True)])
+
+
+def adaptive_avg(op: str, x: Any, output_size: Any) -> Any:
+    x = as_floats(pooled_axes(op, x, int(op[-2])))
+    counts = wanted_sizes(op, x, output_size)
+    axes = len(counts)
+    if counts == (1,) * axes:
+        return mean(x, axis=tuple(range(-axes, 0)), keepdims=True)
+    return summed(x, [("shares", n, count) for n, count in zip(x.shape[-axes:], counts, strict=True)])
+
+
+def adaptive_max(op: str, x: Any, output_size: Any, return_indices: Any) -> Any:
+    x = pooled_axes(op, x, int(op[-2]))
+    counts = wanted_sizes(op, x, output_size)
+    axes = len(counts)
+    if min(x.shape[-axes:]) < 1:
+        raise ShapeError(f"{op}: nothing to take the largest of: x is {x.shape}. Give every axis a size.")
+    one, none = (1,) * axes, (0,) * axes
+    return maxima(op, x, [one, none, none, one, counts], return_indices)
+
+
+@composed(home="functional")
+def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
+    """adaptive_avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.adaptive_avg_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
+    [[1.5, 2.5]]"""
+    return adaptive_avg("adaptive_avg_pool1d", x, output_size)
+
+
+@composed(home="functional")
+def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
+    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m.
+
+    Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
+    >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
+    [[[2.5]]]
+    """
+    return adaptive_avg("adaptive_avg_pool2d", x, output_size)
+
+
+@composed(home="functional")
+def adaptive_avg_pool3d(x: Any, output_size: Any) -> Any:
+    """adaptive_avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.adaptive_avg_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
+    [[[[1.0]]]]"""
+    return adaptive_avg("adaptive_avg_pool3d", x, output_size)
+
+
+@composed(home="functional")
+def adaptive_max_pool1d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """adaptive_max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+    >>> F.adaptive_max_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
+    [[2.0, 3.0]]"""
+    return adaptive_max("adaptive_max_pool1d", x, output_size, return_indices)
+
+
+@composed(home="functional")
+def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest number of each of the windows of adaptive_avg_pool2d(); return_indices as in max_pool2d(). Shapes: as there.
+    >>> F.adaptive_max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
+    [[[4.0]]]"""
+    return adaptive_max("adaptive_max_pool2d", x, output_size, return_indices)
+
+
+@composed(home="functional")
+def adaptive_max_pool3d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """adaptive_max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    >>> F.adaptive_max_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
+    [[[[1.0]]]]"""
+    return adaptive_max("adaptive_max_pool3d", x, output_size, return_indices)

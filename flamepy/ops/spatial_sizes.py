@@ -1,0 +1,76 @@
+"""Sizes as users give them to convolutions and pools: of windows, steps and padding along the last axes of x."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.errors import ShapeError
+from ..core.ops.shape import sliced, unsliced
+from ..dtypes import is_count
+
+Sizes = tuple[int, ...]
+Sides = tuple[tuple[int, int], ...]  # (before, after) of each axis
+
+
+def each(op: str, name: str, value: Any, axes: int, least: int) -> Sizes:
+    """An int, or one for each axis, as a tuple. Raises ShapeError for anything else, or one below `least`."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value,) * axes
+    if len(given) == 1 != axes:
+        given *= axes
+    if len(given) != axes or not all([is_count(n, least) for n in given]):
+        what = {1: "", 2: " or a pair of ints", 3: " or three ints"}[axes]
+        raise ShapeError(f"{op}: {name} is not an int{what} >= {least}: {value!r}. Use e.g. {max(1, least)}.")
+    return tuple([int(n) for n in given])
+
+
+def sides(op: str, value: Any, axes: int) -> Sides:
+    """Padding as (before, after) of each axis. It is given as an int; one for each axis; pairs (before, after) of each axis; or flat, the
+    last axis first: (left, right, top, bottom, front, back). Negative: so much is cut off. Raises ShapeError."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value,) * axes
+    given = given * axes if len(given) == 1 else given
+    pairs: Any = given
+    if all([is_whole(n) for n in given]):
+        pairs = [(n, n) for n in given] if len(given) == axes else [*zip(given[::2], given[1::2], strict=False)][::-1]
+    fits = len(pairs) == axes and len(given) in (axes, 2 * axes)
+    if not fits or not all([isinstance(p, tuple | list) and len(p) == 2 and all(map(is_whole, p)) for p in pairs]):
+        advice = f"Use an int, {axes} of them, {axes} pairs (before, after), or {2 * axes} ints, the last axis first"
+        raise ShapeError(f"{op}: padding is not for {axes} axes: {value!r}. {advice}.")
+    return tuple([(int(a), int(b)) for a, b in pairs])
+
+
+def is_whole(n: Any) -> bool:
+    return is_count(n, -(2**62))
+
+
+def surrounded(op: str, x: Any, around: Sides, value: float = 0.0) -> Any:
+    """x with so much `value` before and after its last axes, or less of it where that is negative. Raises ShapeError."""
+    axes, shape = len(around), x.shape
+    if all([side == (0, 0) for side in around]):
+        return x
+    first = (0,) * (len(shape) - axes)
+    low, high = ([max(0, -side[i]) for side in around] for i in (0, 1))
+    sizes = (*shape[: len(first)], *[n - a - b for n, a, b in zip(shape[len(first) :], low, high, strict=True)])
+    if min(sizes[len(first) :]) < 0:
+        raise ShapeError(f"{op}: padding cuts off more than there is: x is {shape}, padding {around}. Cut off less.")
+    if sizes != shape:
+        x = sliced(x, (*first, *low), (1,) * len(shape), sizes)
+    more = [(max(0, a), max(0, b)) for a, b in around]
+    if any([side != (0, 0) for side in more]):
+        whole = (*sizes[: len(first)], *[n + a + b for n, (a, b) in zip(sizes[len(first) :], more, strict=True)])
+        x = unsliced(x, whole, (*first, *[a for a, _ in more]), (1,) * len(shape), value)
+    return x
+
+
+def evened(op: str, x: Any, around: Sides) -> tuple[Any, Sizes]:
+    """(x, padding) with the same padding on both sides of an axis, none of it negative: what is left over is around x."""
+    same = [max(0, min(side)) for side in around]
+    return surrounded(op, x, tuple([(a - n, b - n) for (a, b), n in zip(around, same, strict=True)])), tuple(same)
+
+
+def unit_axis(x: Any) -> Any:
+    """x with an axis of size 1 before its last one: lines as images."""
+    return x.reshape((*x.shape[:-1], 1, x.shape[-1]))
+
+
+def without_unit_axis(y: Any) -> Any:
+    return y.reshape((*y.shape[:-2], y.shape[-1]))

@@ -1,0 +1,11 @@
+"""Rows of torch_adapters.py: convolutions, pools and resampling."""
+
+from __future__ import annotations
+
+from torch_adapters import Row
+
+import flamepy.nn.functional as F
+
+SAME = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d
+    avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"""
+SPATIAL: dict[str, Row] = {f"nn.functional.{name}": Row(name, getattr(F, name)) for name in SAME.split()}
