@@ -11,8 +11,8 @@ from ..core.ops.axes import composed
 from ..core.ops.pointwise import mul, sub, where
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_number, float32, is_count
-from .conv import max_pool2d
 from .pads import pad
+from .pools import max_pool2d
 from .random import dropped
 
 MODES = ("batch", "row")
