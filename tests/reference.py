@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
-from reference_recurrent import RECURRENT
+from reference_recurrent import INTERNAL_OF_POSITIONS, RECURRENT
 from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES, PAD
 from reference_spatial import INTERNAL_OF_SPATIAL, SPATIAL
 
@@ -314,8 +314,9 @@ INTERNAL = {
     "bce_logits": "binary_cross_entropy_with_logits", "dropped": "dropout", "attention": "scaled_dot_product_attention",
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
-    "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather", "recurrent": "lstm", **INTERNAL_OF_ARRAYS,
+    "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather", **INTERNAL_OF_ARRAYS,
     **INTERNAL_OF_SHAPES,
     **INTERNAL_OF_SPATIAL,
+    **INTERNAL_OF_POSITIONS,
 }
 # fmt: on

@@ -1,4 +1,4 @@
-"""The oracle of recurrent layers: step after step, row after row, as the papers write them."""
+"""The oracle of what walks along positions: recurrent layers, step after step, row after row; rotary embedding, number by number."""
 
 from __future__ import annotations
 
@@ -67,6 +67,25 @@ def line(step: Any, gates: int, states: int, also: Any = ()) -> Case:
     )  # fmt: skip
 
 
+def rope(x: np.ndarray, positions: Any = None, base: float = 10000.0, scale: float = 1.0, offset: int = 0, width: Any = None,
+         interleaved: bool = False, axis: int = -2) -> np.ndarray:  # fmt: skip
+    y, width, axis = x.copy(), width or x.shape[-1], axis % x.ndim
+    for at in np.ndindex(*x.shape[:-1]):
+        p = (
+            at[axis]
+            if positions is None
+            else np.asarray(positions)[at[axis]]
+            if np.ndim(positions) == 1
+            else (np.broadcast_to(positions, x.shape[:-1])[at])
+        )
+        for i in range(width // 2):
+            angle = (p + offset) / scale * base ** (-2 * i / width)
+            a, b = (2 * i, 2 * i + 1) if interleaved else (i, i + width // 2)
+            y[(*at, a)] = x[(*at, a)] * np.cos(angle) - x[(*at, b)] * np.sin(angle)
+            y[(*at, b)] = x[(*at, a)] * np.sin(angle) + x[(*at, b)] * np.cos(angle)
+    return y
+
+
 CELL = ((2, 3), (2, 2))
 RECURRENT = {
     "lstm": line(lstm_step, 4, 2),
@@ -79,4 +98,9 @@ RECURRENT = {
     "rnn_cell": case(lambda *xs, **a: np.stack([rnn_step(*row, *xs[2:], **a)[0] for row in zip(*xs[:2], strict=True)]),
                      *[R] * 6, shapes=[(*CELL, (2, 3), (2, 2), (2,), (2,)), (*CELL, (2, 3), (2, 2))],
                      attrs=[{}, {"nonlinearity": "relu"}]),
+    "rope": case(rope, shapes=[((2, 3, 2, 4),)], also=[(((0, 4),), (), {}), (((5, 2),), (), {})], attrs=[
+        {}, {"interleaved": True}, {"axis": 1, "offset": 7, "base": 100.0}, {"width": 2, "scale": 2.0},
+        {"positions": [5, 1]}, {"positions": [3, 0, 4], "axis": 1, "interleaved": True, "offset": 2},
+        {"positions": np.array([[[0], [1], [2]], [[7], [3], [5]]])}]),
 }  # fmt: skip
+INTERNAL_OF_POSITIONS = {"recurrent": "lstm", "rotated": "rope", "turned": "rope", "turned_back": "rope"}

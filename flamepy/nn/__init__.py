@@ -21,6 +21,7 @@ from .activation import Sigmoid as Sigmoid
 from .activation import SiLU as SiLU
 from .activation import Tanh as Tanh
 from .attention import MultiHeadAttention as MultiHeadAttention
+from .attention import RotaryEmbedding as RotaryEmbedding
 from .attention import TransformerBlock as TransformerBlock
 from .augment import CutMix as CutMix
 from .augment import DropBlock2d as DropBlock2d
@@ -69,6 +70,11 @@ from .recurrent import RNN as RNN
 from .recurrent import GRUCell as GRUCell
 from .recurrent import LSTMCell as LSTMCell
 from .recurrent import RNNCell as RNNCell
+from .transformer import MultiheadAttention as MultiheadAttention
+from .transformer import TransformerDecoder as TransformerDecoder
+from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from .transformer import TransformerEncoder as TransformerEncoder
+from .transformer import TransformerEncoderLayer as TransformerEncoderLayer
 
 if not TYPE_CHECKING:
     __getattr__ = _missing_in("nn", globals())

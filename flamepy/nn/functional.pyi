@@ -46,6 +46,7 @@ from ..ops import relu as relu
 from ..ops import rms_norm as rms_norm
 from ..ops import rnn as rnn
 from ..ops import rnn_cell as rnn_cell
+from ..ops import rope as rope
 from ..ops import scaled_dot_product_attention as scaled_dot_product_attention
 from ..ops import sigmoid as sigmoid
 from ..ops import silu as silu

@@ -4,8 +4,12 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     activations.py powers.py rounding.py logic.py   one number at a time
+<<<<<<< HEAD
     products.py conv.py attention.py recurrent.py   products
     pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
+=======
+    products.py conv.py attention.py recurrent.py rotary.py   products
+>>>>>>> 75b2ba4b (Rotary embedding, grouped heads and normed queries in MultiHeadAttention; PyTorch's MultiheadAttention and encoder and decoder layers, with its states)
     reduce_more.py variance.py                      many numbers to one
     scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
@@ -45,6 +49,7 @@ from . import (  # noqa: F401
     rearranging,
     recurrent,
     reduce_more,
+    rotary,
     rounding,
     row_norms,
     rows,

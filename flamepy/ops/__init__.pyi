@@ -1647,6 +1647,42 @@ def roll(x: TensorLike, shift: TensorLike, dim: Axis = None) -> Tensor:
     [3, 1, 2]
     """
 
+# flamepy/ops/rotary.py: rope
+@overload
+def rope(
+    x: TensorLike,
+    positions: TensorLike | None = None,
+    *,
+    base: float = 10000.0,
+    scale: float = 1.0,
+    offset: int = 0,
+    width: int | None = None,
+    interleaved: bool = False,
+    axis: int = -2,
+) -> Tensor: ...
+@overload
+def rope(
+    x: TensorLike,
+    positions: TensorLike | None = None,
+    *,
+    base: float = 10000.0,
+    scale: float = 1.0,
+    offset: int = 0,
+    width: int | None = None,
+    interleaved: bool = False,
+    dim: int = -2,
+) -> Tensor:
+    """Rows of x turned by their positions: rotary position embedding of queries or keys (Su et al. 2021, arXiv:2104.09864).
+
+    Shapes: x (..., T, ..., D) with T at `axis`; the result has its shape. Position p turns pair i of the first `width` numbers (default:
+    all) by p / scale * base^(-2 i / width). A pair is (i, i + width / 2), as in GPT-NeoX and Llama of Hugging Face, or with `interleaved`
+    (2 i, 2 i + 1), as in the paper. Positions are offset, offset + 1, ... or `positions`: whole numbers of shape (T,), or of one that
+    broadcasts to x.shape[:-1]. scale above 1 squeezes them (Chen et al. 2023, arXiv:2306.15595). 16-bit floats are computed in float32.
+    Raises ShapeError, DTypeError.
+    >>> [round(v, 4) for v in F.rope(fp.tensor([[1.0, 0.0], [1.0, 0.0]]))[1].tolist()]
+    [0.5403, 0.8415]
+    """
+
 # flamepy/ops/rearranging.py: rot90
 def rot90(x: TensorLike, k: int = 1, axes: int | Sequence[int] = ...) -> Tensor:
     """x turned by 90 degrees k times, from the first of two axes towards the second. Shapes: (n, m) gives (m, n) for odd k.
