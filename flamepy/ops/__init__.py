@@ -4,20 +4,15 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     activations.py powers.py rounding.py logic.py   one number at a time
-<<<<<<< HEAD
     products.py conv.py attention.py recurrent.py   products
     pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
-=======
-    products.py conv.py attention.py recurrent.py rotary.py   products
->>>>>>> 75b2ba4b (Rotary embedding, grouped heads and normed queries in MultiHeadAttention; PyTorch's MultiheadAttention and encoder and decoder layers, with its states)
     reduce_more.py variance.py                      many numbers to one
     scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
+    rotary.py                                       pairs of a row, by its position
     shape_more.py joining.py picking.py             moving numbers about
-    rearranging.py stacking.py diagonals.py         the same, made of these
-    random.py drops.py                                     random numbers
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
-    random.py                                       random numbers
+    random.py drops.py                              random numbers
 """
 
 from __future__ import annotations
