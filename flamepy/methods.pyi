@@ -20,9 +20,48 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "abs"
     def abs(self) -> Tensor:
         """|x|; the derivative at 0 is 0. See flamepy.abs."""
-    # flamepy/core/ops/pointwise.py: "add"
-    def add(self, b: TensorLike, /) -> Tensor:
-        """a + b. See flamepy.add."""
+    # flamepy/core/ops/pointwise.py: "abs"
+    def absolute(self) -> Tensor:
+        """|x|; the derivative at 0 is 0. See flamepy.absolute."""
+    # flamepy/ops/trigonometry.py: "acos"
+    def acos(self) -> Tensor:
+        """Angle in [0, pi] whose cosine is x; NaN outside [-1, 1]. See flamepy.acos."""
+    # flamepy/ops/trigonometry.py: "acosh"
+    def acosh(self) -> Tensor:
+        """The number, 0 or more, whose cosh is x; NaN below 1. See flamepy.acosh."""
+    # flamepy/ops/spellings.py: add
+    def add(self, b: TensorLike, alpha: int = 1) -> Tensor:
+        """a + b, or a + alpha * b. See flamepy.add."""
+    # flamepy/ops/spellings.py: "addcdiv"
+    def addcdiv(self, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
+        """x + value * a / b. See flamepy.addcdiv."""
+    # flamepy/ops/spellings.py: "addcmul"
+    def addcmul(self, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
+        """x + value * a * b. See flamepy.addcmul."""
+    # flamepy/ops/logic.py: allclose
+    def allclose(self, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+        """Whether isclose() holds for all, as Python's True or False. See flamepy.allclose."""
+    # flamepy/ops/trigonometry.py: "acos"
+    def arccos(self) -> Tensor:
+        """Angle in [0, pi] whose cosine is x; NaN outside [-1, 1]. See flamepy.arccos."""
+    # flamepy/ops/trigonometry.py: "acosh"
+    def arccosh(self) -> Tensor:
+        """The number, 0 or more, whose cosh is x; NaN below 1. See flamepy.arccosh."""
+    # flamepy/ops/trigonometry.py: "asin"
+    def arcsin(self) -> Tensor:
+        """Angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1]. See flamepy.arcsin."""
+    # flamepy/ops/trigonometry.py: "asinh"
+    def arcsinh(self) -> Tensor:
+        """The number whose sinh is x. See flamepy.arcsinh."""
+    # flamepy/ops/trigonometry.py: "atan"
+    def arctan(self) -> Tensor:
+        """Angle in (-pi/2, pi/2) whose tangent is x. See flamepy.arctan."""
+    # flamepy/ops/trigonometry.py: "atan2"
+    def arctan2(self, b: TensorLike, /) -> Tensor:
+        """Angle in [-pi, pi] of the point (b, a); signs of zeros count, as in C. See flamepy.arctan2."""
+    # flamepy/ops/trigonometry.py: "atanh"
+    def arctanh(self) -> Tensor:
+        """The number whose tanh is x; NaN outside [-1, 1]. See flamepy.arctanh."""
     # flamepy/ops/reduce_more.py: argmax
     @overload
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
@@ -41,6 +80,24 @@ class Methods(TensorMethods):
     @overload
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
         """The indices that sort() gives (int64). Records nothing. See flamepy.argsort."""
+    # flamepy/ops/logic.py: array_equal
+    def array_equal(self, b: TensorLike) -> Tensor:
+        """Whether a and b have the same shape and the same numbers, as Python's True or False (torch.equal). See flamepy.array_equal."""
+    # flamepy/ops/trigonometry.py: "asin"
+    def asin(self) -> Tensor:
+        """Angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1]. See flamepy.asin."""
+    # flamepy/ops/trigonometry.py: "asinh"
+    def asinh(self) -> Tensor:
+        """The number whose sinh is x. See flamepy.asinh."""
+    # flamepy/ops/trigonometry.py: "atan"
+    def atan(self) -> Tensor:
+        """Angle in (-pi/2, pi/2) whose tangent is x. See flamepy.atan."""
+    # flamepy/ops/trigonometry.py: "atan2"
+    def atan2(self, b: TensorLike, /) -> Tensor:
+        """Angle in [-pi, pi] of the point (b, a); signs of zeros count, as in C. See flamepy.atan2."""
+    # flamepy/ops/trigonometry.py: "atanh"
+    def atanh(self) -> Tensor:
+        """The number whose tanh is x; NaN outside [-1, 1]. See flamepy.atanh."""
     # flamepy/ops/stacking.py: atleast_1d
     def atleast_1d(self, *xs: TensorLike) -> Tensor:
         """Tensors with an axis at least; several give a list. See flamepy.atleast_1d."""
@@ -86,6 +143,9 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: "ceil"
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
+    # flamepy/ops/more_activations.py: "celu"
+    def celu(self, alpha: float = 1.0) -> Tensor:
+        """x above zero, alpha * (exp(x / alpha) - 1) below (Barron 2017, arXiv:1704.07483). See flamepy.celu."""
     # flamepy/ops/joining.py: chunk
     @overload
     def chunk(self, pieces: int, axis: int = 0) -> list[Tensor]: ...
@@ -94,13 +154,22 @@ class Methods(TensorMethods):
         """`pieces` pieces of equal size along `axis` (the last may be smaller, and there may be fewer). See flamepy.chunk."""
     # flamepy/ops/rounding.py: clamp
     def clamp(self, min: float | None = None, max: float | None = None) -> Tensor:
-        """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN. See flamepy.clamp."""
+        """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds. See flamepy.clamp."""
+    # flamepy/ops/rounding.py: clamp
+    def clip(self, min: float | None = None, max: float | None = None) -> Tensor:
+        """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds. See flamepy.clip."""
     # flamepy/ops/stacking.py: column_stack
     def column_stack(self) -> Tensor:
         """Tensors side by side, those of one axis as columns. See flamepy.column_stack."""
+    # flamepy/ops/logarithms.py: "copysign"
+    def copysign(self, b: TensorLike, /) -> Tensor:
+        """|a| with the sign of b, which zeros have, too; the derivative at a = 0 is 0. See flamepy.copysign."""
     # flamepy/core/ops/pointwise.py: "cos"
     def cos(self) -> Tensor:
         """Cosine of x in radians. See flamepy.cos."""
+    # flamepy/ops/trigonometry.py: "cosh"
+    def cosh(self) -> Tensor:
+        """Hyperbolic cosine. See flamepy.cosh."""
     # flamepy/ops/losses.py: cross_entropy
     def cross_entropy(
         self,
@@ -136,6 +205,9 @@ class Methods(TensorMethods):
     @overload
     def cumsum(self, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
         """The sum of the elements up to each one along an axis; without one, of the flattened x. Added up in float64, rounded to x's type. See flamepy.cumsum."""
+    # flamepy/ops/trigonometry.py: "deg2rad"
+    def deg2rad(self) -> Tensor:
+        """Degrees as radians. See flamepy.deg2rad."""
     # flamepy/ops/diagonals.py: diag
     def diag(self, k: int = 0) -> Tensor:
         """A vector as the k-th diagonal of a matrix of zeros, or that diagonal of a matrix. See flamepy.diag."""
@@ -154,9 +226,15 @@ class Methods(TensorMethods):
     @overload
     def diff(self, n: int = 1, dim: int = -1, prepend: TensorLike | None = None, append: TensorLike | None = None) -> Tensor:
         """Differences of neighbours along an axis, n times over; before that, `prepend` and `append` (numbers too) are put to its ends. See flamepy.diff."""
-    # flamepy/core/ops/pointwise.py: "div"
-    def div(self, b: TensorLike, /) -> Tensor:
-        """a / b; integers give float32. See flamepy.div."""
+    # flamepy/ops/logarithms.py: "digamma"
+    def digamma(self) -> Tensor:
+        """Derivative of lgamma; NaN at -1, -2, ... See flamepy.digamma."""
+    # flamepy/ops/rounding.py: div
+    def div(self, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
+        """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers. See flamepy.div."""
+    # flamepy/ops/rounding.py: div
+    def divide(self, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
+        """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers. See flamepy.divide."""
     # flamepy/ops/random.py: dropout
     def dropout(self, p: float = 0.5, training: bool = True) -> Tensor:
         """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
@@ -172,15 +250,30 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "erf"
     def erf(self) -> Tensor:
         """Error function 2/sqrt(pi) * integral of exp(-t^2) from 0 to x. See flamepy.erf."""
+    # flamepy/ops/logarithms.py: "erfc"
+    def erfc(self) -> Tensor:
+        """1 - erf(x), precise where that is small. See flamepy.erfc."""
+    # flamepy/ops/logarithms.py: "erfinv"
+    def erfinv(self) -> Tensor:
+        """The number whose erf is x; NaN outside [-1, 1]. See flamepy.erfinv."""
     # flamepy/core/ops/pointwise.py: "exp"
     def exp(self) -> Tensor:
         """e to the power x. See flamepy.exp."""
+    # flamepy/ops/logarithms.py: "exp2"
+    def exp2(self) -> Tensor:
+        """2 to the power x. See flamepy.exp2."""
     # flamepy/ops/shape_more.py: expand
     def expand(self, shape: int | Sequence[int], *rest: int) -> Tensor:
         """broadcast_to(). See flamepy.expand."""
     # flamepy/ops/stacking.py: expand_as
     def expand_as(self, other: TensorLike) -> Tensor:
         """broadcast_to() the shape of another tensor. See flamepy.expand_as."""
+    # flamepy/ops/logarithms.py: "expm1"
+    def expm1(self) -> Tensor:
+        """exp(x) - 1, precise near 0. See flamepy.expm1."""
+    # flamepy/ops/rounding.py: "trunc"
+    def fix(self) -> Tensor:
+        """The whole number next to x towards 0. Records a zero gradient. See flamepy.fix."""
     # flamepy/ops/shape_more.py: flatten
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """Merge the axes from start_axis to end_axis into one. See flamepy.flatten."""
@@ -196,12 +289,21 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: flipud
     def flipud(self) -> Tensor:
         """Rows in reverse order: flip(x, 0). See flamepy.flipud."""
+    # flamepy/ops/spellings.py: float_power
+    def float_power(self, b: TensorLike) -> Tensor:
+        """a to the power b, computed in float64, whatever their types. See flamepy.float_power."""
     # flamepy/ops/rounding.py: "floor"
     def floor(self) -> Tensor:
         """Largest integer not above x. Records a zero gradient. See flamepy.floor."""
     # flamepy/ops/rounding.py: "floor_divide"
     def floor_divide(self, b: TensorLike, /) -> Tensor:
         """The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises. See flamepy.floor_divide."""
+    # flamepy/ops/rounding.py: "fmod"
+    def fmod(self, b: TensorLike, /) -> Tensor:
+        """a - trunc(a / b) * b, with the sign of a, as C's fmod; the gradient takes trunc(a / b) for constant, as in PyTorch. See flamepy.fmod."""
+    # flamepy/ops/rounding.py: "frac"
+    def frac(self) -> Tensor:
+        """x - trunc(x), with the sign of x. See flamepy.frac."""
     # flamepy/ops/picking.py: gather
     @overload
     def gather(self, axis: int, index: TensorLike) -> Tensor: ...
@@ -214,9 +316,36 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: gelu
     def gelu(self, approximate: str = 'none') -> Tensor:
         """Gaussian error linear unit, exact ("none") or by tanh ("tanh"). See flamepy.gelu."""
+    # flamepy/ops/more_activations.py: glu
+    @overload
+    def glu(self, axis: int = -1) -> Tensor: ...
+    @overload
+    def glu(self, dim: int = -1) -> Tensor:
+        """The first half along an axis times the sigmoid of the second (Dauphin et al. 2016, arXiv:1612.08083). See flamepy.glu."""
+    # flamepy/core/ops/pointwise.py: "gt"
+    def greater(self, b: TensorLike, /) -> Tensor:
+        """a > b. See flamepy.greater."""
+    # flamepy/core/ops/pointwise.py: "ge"
+    def greater_equal(self, b: TensorLike, /) -> Tensor:
+        """a >= b. See flamepy.greater_equal."""
     # flamepy/core/ops/pointwise.py: "gt"
     def gt(self, b: TensorLike, /) -> Tensor:
         """a > b. See flamepy.gt."""
+    # flamepy/ops/more_activations.py: "hardshrink"
+    def hardshrink(self, lambd: float = 0.5) -> Tensor:
+        """x, and 0 within lambd of 0. See flamepy.hardshrink."""
+    # flamepy/ops/more_activations.py: "hardsigmoid"
+    def hardsigmoid(self) -> Tensor:
+        """x / 6 + 1/2 limited to [0, 1]; the derivative at both is 0. See flamepy.hardsigmoid."""
+    # flamepy/ops/more_activations.py: "hardswish"
+    def hardswish(self) -> Tensor:
+        """x * hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244). See flamepy.hardswish."""
+    # flamepy/ops/more_activations.py: "hardtanh"
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+        """x limited to [min_val, max_val]; the derivative at both is 0. See flamepy.hardtanh."""
+    # flamepy/ops/logic.py: "heaviside"
+    def heaviside(self, b: TensorLike, /) -> Tensor:
+        """0 below zero, 1 above, b where a is 0; NaN for NaN. See flamepy.heaviside."""
     # flamepy/ops/counting.py: histc
     def histc(self, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
         """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one. See flamepy.histc."""
@@ -226,12 +355,18 @@ class Methods(TensorMethods):
     # flamepy/ops/losses.py: huber_loss
     def huber_loss(self, target: TensorLike, *, delta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """Quadratic up to |x - target| = delta, linear beyond, slope delta. See flamepy.huber_loss."""
+    # flamepy/ops/trigonometry.py: "hypot"
+    def hypot(self, b: TensorLike, /) -> Tensor:
+        """sqrt(a * a + b * b), without overflow on the way. See flamepy.hypot."""
     # flamepy/ops/picking.py: index_select
     @overload
     def index_select(self, axis: int, index: TensorLike) -> Tensor: ...
     @overload
     def index_select(self, dim: int, index: TensorLike) -> Tensor:
         """The slices of x along `axis` at the integers in the 1-D `index`. See flamepy.index_select."""
+    # flamepy/ops/logic.py: isclose
+    def isclose(self, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+        """Whether |a - b| <= atol + rtol * |b|, or both are the same infinity, or NaN if equal_nan. Integers are compared in float64. See flamepy.isclose."""
     # flamepy/ops/logic.py: isfinite
     def isfinite(self) -> Tensor:
         """Whether each number is neither NaN nor infinite. See flamepy.isfinite."""
@@ -256,15 +391,42 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: "leaky_relu"
     def leaky_relu(self, negative_slope: float = 0.01) -> Tensor:
         """x above zero, negative_slope * x below (Maas et al. 2013). See flamepy.leaky_relu."""
+    # flamepy/ops/spellings.py: "lerp"
+    def lerp(self, b: TensorLike, weight: TensorLike, /) -> Tensor:
+        """a + weight * (b - a), exact at both ends. See flamepy.lerp."""
+    # flamepy/core/ops/pointwise.py: "lt"
+    def less(self, b: TensorLike, /) -> Tensor:
+        """a < b. See flamepy.less."""
+    # flamepy/core/ops/pointwise.py: "le"
+    def less_equal(self, b: TensorLike, /) -> Tensor:
+        """a <= b. See flamepy.less_equal."""
+    # flamepy/ops/logarithms.py: "lgamma"
+    def lgamma(self) -> Tensor:
+        """Logarithm of |gamma(x)|. See flamepy.lgamma."""
     # flamepy/core/ops/pointwise.py: "log"
     def log(self) -> Tensor:
         """Natural logarithm; -inf at zero, NaN below. See flamepy.log."""
+    # flamepy/ops/logarithms.py: "log10"
+    def log10(self) -> Tensor:
+        """Logarithm to base 10; -inf at zero, NaN below. See flamepy.log10."""
+    # flamepy/ops/logarithms.py: "log1p"
+    def log1p(self) -> Tensor:
+        """log(1 + x), precise near 0. See flamepy.log1p."""
+    # flamepy/ops/logarithms.py: "log2"
+    def log2(self) -> Tensor:
+        """Logarithm to base 2; -inf at zero, NaN below. See flamepy.log2."""
     # flamepy/ops/rows.py: log_softmax
     @overload
     def log_softmax(self, axis: int = -1) -> Tensor: ...
     @overload
     def log_softmax(self, dim: int = -1) -> Tensor:
         """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
+    # flamepy/ops/logarithms.py: "logaddexp"
+    def logaddexp(self, b: TensorLike, /) -> Tensor:
+        """log(exp(a) + exp(b)), without overflow. See flamepy.logaddexp."""
+    # flamepy/ops/logarithms.py: "logaddexp2"
+    def logaddexp2(self, b: TensorLike, /) -> Tensor:
+        """log2(2**a + 2**b), without overflow. See flamepy.logaddexp2."""
     # flamepy/ops/scans.py: logcumsumexp
     @overload
     def logcumsumexp(self, axis: int = 0) -> Tensor: ...
@@ -280,6 +442,15 @@ class Methods(TensorMethods):
     # flamepy/ops/logic.py: "logical_or"
     def logical_or(self, b: TensorLike, /) -> Tensor:
         """At least one holds. See flamepy.logical_or."""
+    # flamepy/ops/logic.py: "logical_xor"
+    def logical_xor(self, b: TensorLike, /) -> Tensor:
+        """Exactly one holds. See flamepy.logical_xor."""
+    # flamepy/ops/logarithms.py: logit
+    def logit(self, eps: TensorLike | None = None) -> Tensor:
+        """log(x / (1 - x)), the inverse of sigmoid; with eps x is first limited to [eps, 1 - eps]. NaN outside [0, 1]. See flamepy.logit."""
+    # flamepy/ops/more_activations.py: "logsigmoid"
+    def logsigmoid(self) -> Tensor:
+        """log(sigmoid(x)), without overflow. See flamepy.logsigmoid."""
     # flamepy/ops/reduce_more.py: logsumexp
     @overload
     def logsumexp(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -328,6 +499,9 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "minimum"
     def minimum(self, b: TensorLike, /) -> Tensor:
         """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.minimum."""
+    # flamepy/ops/more_activations.py: "mish"
+    def mish(self) -> Tensor:
+        """x * tanh(log(1 + exp(x))) (Misra 2019, arXiv:1908.08681). See flamepy.mish."""
     # flamepy/ops/sorting.py: mode
     @overload
     def mode(self, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
@@ -349,6 +523,12 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "mul"
     def mul(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.mul."""
+    # flamepy/core/ops/pointwise.py: "mul"
+    def multiply(self, b: TensorLike, /) -> Tensor:
+        """a * b. See flamepy.multiply."""
+    # flamepy/ops/logic.py: nan_to_num
+    def nan_to_num(self, nan: float = 0.0, posinf: TensorLike | None = None, neginf: TensorLike | None = None) -> Tensor:
+        """x with `nan` in the place of NaN, `posinf` and `neginf` of infinity (None: the largest and the least number of the type). See flamepy.nan_to_num."""
     # flamepy/ops/sorting.py: nanmedian
     @overload
     def nanmedian(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -387,6 +567,9 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "neg"
     def neg(self) -> Tensor:
         """-x. See flamepy.neg."""
+    # flamepy/core/ops/pointwise.py: "neg"
+    def negative(self) -> Tensor:
+        """-x. See flamepy.negative."""
     # flamepy/ops/losses.py: nll_loss
     def nll_loss(
         self,
@@ -397,15 +580,24 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
+    # flamepy/core/ops/pointwise.py: "ne"
+    def not_equal(self, b: TensorLike, /) -> Tensor:
+        """a != b. See flamepy.not_equal."""
     # flamepy/ops/diagonals.py: one_hot
     def one_hot(self, num_classes: int | None = None) -> Tensor:
         """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks See flamepy.one_hot."""
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
+    # flamepy/ops/spellings.py: positive
+    def positive(self) -> Tensor:
+        """x itself. See flamepy.positive."""
     # flamepy/ops/powers.py: pow
     def pow(self, b: TensorLike) -> Tensor:
         """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed. See flamepy.pow."""
+    # flamepy/ops/more_activations.py: prelu
+    def prelu(self, weight: TensorLike) -> Tensor:
+        """x above zero, weight * x below, with one weight or one for each channel: axis 1 (He et al. 2015, arXiv:1502.01852). See flamepy.prelu."""
     # flamepy/ops/reduce_more.py: prod
     @overload
     def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -432,6 +624,12 @@ class Methods(TensorMethods):
         interpolation: str | None = None,
     ) -> Tensor:
         """What a share q (0 to 1, or a list of such) of the numbers along the axes lies below; NaN where there is one. See flamepy.quantile."""
+    # flamepy/ops/more_activations.py: "quick_gelu"
+    def quick_gelu(self) -> Tensor:
+        """x * sigmoid(1.702 x), an approximation of gelu (Hendrycks & Gimpel 2016, arXiv:1606.08415). See flamepy.quick_gelu."""
+    # flamepy/ops/trigonometry.py: "rad2deg"
+    def rad2deg(self) -> Tensor:
+        """Radians as degrees. See flamepy.rad2deg."""
     # flamepy/ops/rearranging.py: ravel
     def ravel(self) -> Tensor:
         """All elements along one axis: flatten(). See flamepy.ravel."""
@@ -441,6 +639,9 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: "relu"
     def relu(self) -> Tensor:
         """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010). See flamepy.relu."""
+    # flamepy/ops/more_activations.py: "relu6"
+    def relu6(self) -> Tensor:
+        """x limited to [0, 6]; the derivative at both is 0. See flamepy.relu6."""
     # flamepy/ops/rounding.py: "remainder"
     def remainder(self, b: TensorLike, /) -> Tensor:
         """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
@@ -465,12 +666,15 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: rot90
     def rot90(self, k: int = 1, axes: int | Sequence[int] = ...) -> Tensor:
         """x turned by 90 degrees k times, from the first of two axes towards the second. See flamepy.rot90."""
-    # flamepy/ops/rounding.py: "round"
-    def round(self) -> Tensor:
-        """Nearest integer, halves to even. Records a zero gradient. See flamepy.round."""
+    # flamepy/ops/rounding.py: round
+    def round(self, decimals: int = 0) -> Tensor:
+        """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point. See flamepy.round."""
     # flamepy/core/ops/pointwise.py: "rsqrt"
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x). See flamepy.rsqrt."""
+    # flamepy/ops/spellings.py: rsub
+    def rsub(self, b: TensorLike, alpha: int = 1) -> Tensor:
+        """b - a, or b - alpha * a. Shapes and types: as add. See flamepy.rsub."""
     # flamepy/ops/attention.py: scaled_dot_product_attention
     def scaled_dot_product_attention(
         self,
@@ -492,18 +696,33 @@ class Methods(TensorMethods):
         out_int32: bool = False,
     ) -> Tensor:
         """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal. See flamepy.searchsorted."""
+    # flamepy/ops/more_activations.py: "selu"
+    def selu(self) -> Tensor:
+        """scale * elu(x, alpha), with numbers that keep mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515). See flamepy.selu."""
+    # flamepy/core/ops/pointwise.py: "sign"
+    def sgn(self) -> Tensor:
+        """-1, 0 or 1; NaN for NaN. Records a zero gradient. See flamepy.sgn."""
     # flamepy/ops/activations.py: "sigmoid"
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)). See flamepy.sigmoid."""
     # flamepy/core/ops/pointwise.py: "sign"
     def sign(self) -> Tensor:
         """-1, 0 or 1; NaN for NaN. Records a zero gradient. See flamepy.sign."""
+    # flamepy/ops/logic.py: signbit
+    def signbit(self) -> Tensor:
+        """Whether each number has a minus, which -0.0 has, too. See flamepy.signbit."""
     # flamepy/ops/activations.py: "silu"
     def silu(self) -> Tensor:
         """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118). See flamepy.silu."""
     # flamepy/core/ops/pointwise.py: "sin"
     def sin(self) -> Tensor:
         """Sine of x in radians. See flamepy.sin."""
+    # flamepy/ops/trigonometry.py: "sinc"
+    def sinc(self) -> Tensor:
+        """sin(pi * x) / (pi * x), and 1 at 0, as in NumPy. See flamepy.sinc."""
+    # flamepy/ops/trigonometry.py: "sinh"
+    def sinh(self) -> Tensor:
+        """Hyperbolic sine. See flamepy.sinh."""
     # flamepy/ops/losses.py: smooth_l1_loss
     def smooth_l1_loss(self, target: TensorLike, *, beta: float = 1.0, reduction: str = 'mean') -> Tensor:
         """huber_loss(delta=beta) / beta; beta 0 is l1_loss. See flamepy.smooth_l1_loss."""
@@ -513,9 +732,21 @@ class Methods(TensorMethods):
     @overload
     def softmax(self, dim: int = -1) -> Tensor:
         """exp(x) / sum(exp(x)) along one axis, without overflow. See flamepy.softmax."""
+    # flamepy/ops/more_activations.py: softmin
+    @overload
+    def softmin(self, axis: int = -1) -> Tensor: ...
+    @overload
+    def softmin(self, dim: int = -1) -> Tensor:
+        """softmax(-x): the smaller, the likelier. See flamepy.softmin."""
     # flamepy/ops/activations.py: "softplus"
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold. See flamepy.softplus."""
+    # flamepy/ops/more_activations.py: "softshrink"
+    def softshrink(self, lambd: float = 0.5) -> Tensor:
+        """x moved by lambd towards 0, and 0 within lambd of it. See flamepy.softshrink."""
+    # flamepy/ops/more_activations.py: "softsign"
+    def softsign(self) -> Tensor:
+        """x / (1 + |x|). See flamepy.softsign."""
     # flamepy/ops/sorting.py: sort
     @overload
     def sort(self, axis: int = -1, descending: bool = False, stable: bool = True) -> tuple[Tensor, Tensor]: ...
@@ -552,9 +783,12 @@ class Methods(TensorMethods):
     @overload
     def std(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Square root of var(); its gradient where the variance is zero is zero. See flamepy.std."""
-    # flamepy/core/ops/pointwise.py: "sub"
-    def sub(self, b: TensorLike, /) -> Tensor:
-        """a - b. See flamepy.sub."""
+    # flamepy/ops/spellings.py: sub
+    def sub(self, b: TensorLike, alpha: int = 1) -> Tensor:
+        """a - b, or a - alpha * b. See flamepy.sub."""
+    # flamepy/ops/spellings.py: sub
+    def subtract(self, b: TensorLike, alpha: int = 1) -> Tensor:
+        """a - b, or a - alpha * b. See flamepy.subtract."""
     # flamepy/core/ops/reduce.py: sum
     @overload
     def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -567,18 +801,30 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: swapdims
     def swapdims(self, axis0: int, axis1: int) -> Tensor:
         """swapaxes(). See flamepy.swapdims."""
+    # flamepy/ops/activations.py: "silu"
+    def swish(self) -> Tensor:
+        """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118). See flamepy.swish."""
     # flamepy/ops/rearranging.py: t
     def t(self) -> Tensor:
         """A matrix transposed; a vector or number is itself. See flamepy.t."""
+    # flamepy/ops/trigonometry.py: "tan"
+    def tan(self) -> Tensor:
+        """Tangent of x in radians. See flamepy.tan."""
     # flamepy/core/ops/pointwise.py: "tanh"
     def tanh(self) -> Tensor:
         """Hyperbolic tangent. See flamepy.tanh."""
+    # flamepy/ops/more_activations.py: "tanhshrink"
+    def tanhshrink(self) -> Tensor:
+        """x - tanh(x). See flamepy.tanhshrink."""
     # flamepy/ops/stacking.py: tensor_split
     @overload
     def tensor_split(self, indices_or_sections: TensorLike, axis: int = 0) -> list[Tensor]: ...
     @overload
     def tensor_split(self, indices_or_sections: TensorLike, dim: int = 0) -> list[Tensor]:
         """x in so many parts of nearly one size, the first ones larger, or cut before each of these places. (NumPy's array_split.) See flamepy.tensor_split."""
+    # flamepy/ops/more_activations.py: threshold
+    def threshold(self, threshold: float, value: float) -> Tensor:
+        """x where it is above the threshold, `value` elsewhere. See flamepy.threshold."""
     # flamepy/ops/rearranging.py: tile
     def tile(self, reps: TensorLike, *rest: int) -> Tensor:
         """All of x repeated along each axis: tile(x, (2, 3)) or tile(x, 2, 3), the last count for the last axis. See flamepy.tile."""
@@ -600,6 +846,12 @@ class Methods(TensorMethods):
     # flamepy/ops/shape_more.py: triu
     def triu(self, diagonal: int = 0) -> Tensor:
         """The matrix on and above the diagonal, zeros below. See flamepy.triu."""
+    # flamepy/ops/rounding.py: div
+    def true_divide(self, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
+        """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers. See flamepy.true_divide."""
+    # flamepy/ops/rounding.py: "trunc"
+    def trunc(self) -> Tensor:
+        """The whole number next to x towards 0. Records a zero gradient. See flamepy.trunc."""
     # flamepy/ops/stacking.py: unbind
     @overload
     def unbind(self, axis: int = 0) -> list[Tensor]: ...
@@ -655,6 +907,9 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "where"
     def where(self, a: TensorLike, b: TensorLike, /) -> Tensor:
         """a where the condition holds, b elsewhere. See flamepy.where."""
+    # flamepy/ops/logarithms.py: "xlogy"
+    def xlogy(self, b: TensorLike, /) -> Tensor:
+        """a * log(b), and 0 where a is 0 unless b is NaN. See flamepy.xlogy."""
     @staticmethod
     def randn(shape: Any, mean: float = 0.0, std: float = 1.0, device: Any = None, dtype: Any = None) -> Tensor: ...
     def __add__(self, other: TensorLike, /) -> Tensor: ...

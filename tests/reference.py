@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
+from reference_pointwise import INTERNAL as INTERNAL_POINTWISE
+from reference_pointwise import POINTWISE as MORE_POINTWISE
 from reference_recurrent import INTERNAL_OF_POSITIONS, RECURRENT
 from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES, PAD
 from reference_spatial import INTERNAL_OF_SPATIAL, SPATIAL
@@ -49,10 +51,7 @@ def gelu(x: np.ndarray, approximate: str = "none") -> np.ndarray:
 
 
 POINTWISE = {
-    "add": case(np.add, R, R),
-    "sub": case(np.subtract, R, R),
     "mul": case(np.multiply, R, R),
-    "div": case(np.divide, R, POSITIVE),
     "floor_divide": case(np.floor_divide, R, POSITIVE, smooth=False),
     "remainder": case(np.remainder, R, POSITIVE),
     "neg": case(np.negative),
@@ -95,7 +94,7 @@ POINTWISE = {
     "isinf": case(np.isinf, smooth=False), "isfinite": case(np.isfinite, smooth=False),
     "floor": case(np.floor, domain=(-5, 5), smooth=False),
     "ceil": case(np.ceil, domain=(-5, 5), smooth=False),
-    "round": case(np.round, Input("real", -5, 5, 0.5), smooth=False),
+    "round": case(np.round, Input("real", -5, 5, 0.5), smooth=False, attrs=[{}, {"decimals": 1}, {"decimals": -1}]),
 }
 
 # ---- reduce
@@ -299,13 +298,14 @@ ROWS = {
         (HEADS[1], (np.linspace(-1.0, 1.0, 16).reshape(4, 4),), {})]),
 }
 
-FAMILIES = {"pointwise": POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
+FAMILIES = {"pointwise": POINTWISE | MORE_POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
             "spatial": SPATIAL, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
             **FAMILIES_OF_SHAPES}
 REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for name, line in family.items()}
 
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL = {
+    **INTERNAL_POINTWISE,
     "power": "pow", "whole_power": "pow", "clip": "clamp", "gelu_erf": "gelu", "gelu_tanh": "gelu", "bell": "gelu", "normal_tail": "gelu",
     "sum_to": "add", "sum_squares": "var", "variance": "var", "root": "std", "product": "matmul", "wide_product": "matmul",
     "rounding_linear": "linear", "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem",

@@ -30,7 +30,7 @@ from flamepy.core import words as core
 from flamepy.core.formula import typed
 
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
-SMOOTH = ["exp", "exp_down", "log", "log1p", "expm1", "tanh", "erf"]
+SMOOTH = ["exp", "exp2", "exp_down", "log", "log10", "log1p", "log2", "expm1", "tanh", "erf"]
 PACKED = [*SMOOTH, "sqrt", "floor", "ceil", "rint", "abs", "sign"]
 LOOP = {"contract", "nsz", "reassoc"}
 
@@ -73,10 +73,10 @@ def samples(name: str, dtype: np.dtype, n: int = 40_000) -> np.ndarray:
     info, rng = np.finfo(dtype), np.random.default_rng(3)
     tiny, top = np.log2(info.tiny), np.log2(info.max)
     every = 2.0 ** rng.uniform(tiny, top, n) * rng.choice([-1, 1], n)
-    around = np.log(2.0) * top if name in ("exp", "exp_down", "expm1") else 8.0
+    around = np.log(2.0) * top if name in ("exp", "exp_down", "expm1") else top if name == "exp2" else 8.0
     parts = [every, rng.uniform(-around, around, n), rng.uniform(-2, 2, n), 1 + every[abs(every) < 0.3]]
     x = np.concatenate(parts).astype(dtype)
-    return x[x > 0] if name == "log" else x[x > -1] if name == "log1p" else x[x <= 0] if name == "exp_down" else x
+    return x[x > 0] if name in ("log", "log2", "log10") else x[x > -1] if name == "log1p" else x[x <= 0] if name == "exp_down" else x
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -152,6 +152,8 @@ def test_exact_edges(dtype):
     assert run("exp_down", np.array([-inf, 0], dtype)).tolist() == [0.0, 1.0] and np.isnan(run("exp_down", strange)).all()
     assert np.isnan(run("bell", strange)).all()
     assert run("log", np.array([0, inf, 1], dtype)).tolist() == [-math.inf, math.inf, 0.0]
+    k = np.arange(-100, 100).astype(dtype)
+    assert np.array_equal(run("exp2", k), 2.0**k) and np.array_equal(run("log2", (2.0**k).astype(dtype)), k)
     assert run("tanh", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
     assert run("erf", np.array([-inf, inf, 0, 30], dtype)).tolist() == [-1.0, 1.0, 0.0, 1.0]
     assert np.isnan(run("log", np.array([-1, -inf, math.nan], dtype))).all()
@@ -182,7 +184,7 @@ def test_plain_words_agree(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("name", ["maximum", "minimum", "pow"])
+@pytest.mark.parametrize("name", ["copysign", "maximum", "minimum", "pow"])
 def test_plain_words_of_two_agree(name, dtype):
     some = st.floats(width=8 * dtype.itemsize) | st.integers(-4, 4).map(float)
 

@@ -27,16 +27,12 @@ class Row(NamedTuple):
     random: Callable[..., Any] = lambda x, *args, **options: False  # samples whose answer is drawn: not comparable
     fixed: tuple[int, ...] = ()  # arguments flamepy sends no gradient to (targets of some losses, by promise)
     edge: Callable[..., Any] | None = None  # where flamepy promises another value than PyTorch gives: not compared
-    rough: bool = False  # PyTorch's own gradient has few digits in float32
+    rough: str = ""  # types in which PyTorch's own gradient has few digits
 
 
 def given(*names: str) -> Callable[..., bool]:
     """True when one of the options is given and is not None."""
     return lambda x, *args, **options: any(options.get(name) is not None for name in names)
-
-
-def always(x: Any, *args: Any, **options: Any) -> bool:
-    return True
 
 
 def reduce(f: Callable) -> Callable:
@@ -93,10 +89,6 @@ def expand(x: Any, *sizes: Any) -> Any:
     return fp.broadcast_to(x, tuple(n if s == -1 else s for s, n in zip(sizes, own, strict=False)))
 
 
-def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
-    return fp.clamp(x, min=low, max=high)
-
-
 def cast(dtype: Any) -> Callable:
     return lambda x, **options: fp.cast(x, dtype, **options)
 
@@ -113,12 +105,7 @@ def without(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
 
 SDPA = F.scaled_dot_product_attention
 BINARY: dict[str, Row] = {
-    "add": Row("add", fp.add, given("alpha")),
-    "sub": Row("sub", fp.sub, given("alpha")),
-    "rsub": Row("sub", lambda x, y, **k: fp.sub(y, x, **k), given("alpha")),
     "mul": Row("mul", lambda x, y: x * y),
-    "div": Row("div", fp.div, given("rounding_mode")),
-    "remainder": Row("remainder", fp.remainder),
     "true_divide": Row("div", lambda x, y: x / y),
     "__radd__": Row("add", lambda x, y: operator.add(y, x)),
     "__rsub__": Row("sub", lambda x, y: operator.sub(y, x)),
@@ -141,19 +128,12 @@ SAME_NAME = "neg abs exp log sqrt rsqrt reciprocal square sin cos tanh sigmoid e
 UNARY: dict[str, Row] = {name: Row(name, getattr(fp, name)) for name in SAME_NAME.split()}
 ACTIVATIONS: dict[str, Row] = {
     "sign": Row("sign", fp.sign, edge=lambda x: x != x),  # sign(NaN) is NaN here, 0 in PyTorch
-    "round": Row("round", fp.round, given("decimals")),
     "nn.functional.relu": Row("relu", F.relu),
     "nn.functional.leaky_relu": Row("leaky_relu", F.leaky_relu),
     "nn.functional.elu": Row("elu", F.elu),
     "nn.functional.gelu": Row("gelu", F.gelu),
     "nn.functional.silu": Row("silu", F.silu),
     "nn.functional.softplus": Row("softplus", F.softplus),
-    "clamp": Row("clamp", clamp, always),
-    # clamp's gradient passes at the bounds and not at NaN, as in torch.clamp; with relu6 and hardtanh it is the other way round.
-    "nn.functional.relu6": Row("clamp", lambda x: fp.clamp(x, min=0.0, max=6.0), edge=lambda x: (x == 0) | (x == 6) | (x != x)),
-    "nn.functional.hardtanh": Row(
-        "clamp", lambda x, min_val=-1.0, max_val=1.0: fp.clamp(x, min_val, max_val), edge=lambda x: (x.abs() == 1) | (x != x)
-    ),
 }
 REDUCE: dict[str, Row] = {
     "sum": Row("sum", reduce(fp.sum)),
@@ -244,7 +224,8 @@ NETWORK: dict[str, Row] = {
     ),
 }
 from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)
+from torch_adapters_pointwise import POINTWISE  # noqa: E402
 from torch_adapters_shapes import SHAPES  # noqa: E402
 from torch_adapters_spatial import SPATIAL  # noqa: E402
 
-ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS, **SHAPES, **SPATIAL}
+ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS, **SHAPES, **SPATIAL, **POINTWISE}

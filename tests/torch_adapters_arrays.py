@@ -16,7 +16,7 @@ def unique(x: Any, sorted: bool = True, return_inverse: bool = False, return_cou
 ARRAYS: dict[str, Row] = {
     "cumsum": Row("cumsum", fp.cumsum),
     "cumprod": Row("cumprod", fp.cumprod),
-    "logcumsumexp": Row("logcumsumexp", fp.logcumsumexp, rough=True),
+    "logcumsumexp": Row("logcumsumexp", fp.logcumsumexp, rough="float32"),
     "cummax": Row("cummax", fp.cummax),
     "cummin": Row("cummin", fp.cummin),
     "sort": Row("sort", lambda x, *a, dim=-1, descending=False, stable=False: fp.sort(x, *a) if a else fp.sort(x, dim, descending)),

@@ -11,6 +11,7 @@ from ..ops import avg_pool2d as avg_pool2d
 from ..ops import avg_pool3d as avg_pool3d
 from ..ops import binary_cross_entropy as binary_cross_entropy
 from ..ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from ..ops import celu as celu
 from ..ops import conv1d as conv1d
 from ..ops import conv2d as conv2d
 from ..ops import conv3d as conv3d
@@ -23,14 +24,20 @@ from ..ops import dropout as dropout
 from ..ops import elu as elu
 from ..ops import embedding as embedding
 from ..ops import gelu as gelu
+from ..ops import glu as glu
 from ..ops import gru as gru
 from ..ops import gru_cell as gru_cell
+from ..ops import hardshrink as hardshrink
+from ..ops import hardsigmoid as hardsigmoid
+from ..ops import hardswish as hardswish
+from ..ops import hardtanh as hardtanh
 from ..ops import huber_loss as huber_loss
 from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
 from ..ops import leaky_relu as leaky_relu
 from ..ops import linear as linear
 from ..ops import log_softmax as log_softmax
+from ..ops import logsigmoid as logsigmoid
 from ..ops import lp_pool1d as lp_pool1d
 from ..ops import lp_pool2d as lp_pool2d
 from ..ops import lp_pool3d as lp_pool3d
@@ -39,22 +46,33 @@ from ..ops import lstm_cell as lstm_cell
 from ..ops import max_pool1d as max_pool1d
 from ..ops import max_pool2d as max_pool2d
 from ..ops import max_pool3d as max_pool3d
+from ..ops import mish as mish
 from ..ops import mse_loss as mse_loss
 from ..ops import nll_loss as nll_loss
 from ..ops import one_hot as one_hot
+from ..ops import prelu as prelu
+from ..ops import quick_gelu as quick_gelu
 from ..ops import relu as relu
+from ..ops import relu6 as relu6
 from ..ops import rms_norm as rms_norm
 from ..ops import rnn as rnn
 from ..ops import rnn_cell as rnn_cell
 from ..ops import rope as rope
 from ..ops import scaled_dot_product_attention as scaled_dot_product_attention
+from ..ops import selu as selu
 from ..ops import sigmoid as sigmoid
 from ..ops import silu as silu
 from ..ops import smooth_l1_loss as smooth_l1_loss
 from ..ops import softmax as softmax
+from ..ops import softmin as softmin
 from ..ops import softplus as softplus
+from ..ops import softshrink as softshrink
+from ..ops import softsign as softsign
 from ..ops import stochastic_depth as stochastic_depth
+from ..ops import swish as swish
 from ..ops import tanh as tanh
+from ..ops import tanhshrink as tanhshrink
+from ..ops import threshold as threshold
 from ..ops.pads import flat_pad
 
 pad = flat_pad

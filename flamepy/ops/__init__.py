@@ -3,7 +3,8 @@
 Importing this package registers them all; `ops.NAME` then finds any public one (editors read __init__.pyi, which tools/make_stubs.py
 writes).
 
-    activations.py powers.py rounding.py logic.py   one number at a time
+    activations.py more_activations.py powers.py rounding.py logic.py
+    trigonometry.py logarithms.py spellings.py      one number at a time
     products.py conv.py attention.py recurrent.py   products
     pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
     reduce_more.py variance.py                      many numbers to one
@@ -33,8 +34,10 @@ from . import (  # noqa: F401
     diagonals,
     drops,
     joining,
+    logarithms,
     logic,
     losses,
+    more_activations,
     pads,
     picking,
     pools,
@@ -51,7 +54,9 @@ from . import (  # noqa: F401
     scans,
     shape_more,
     sorting,
+    spellings,
     stacking,
+    trigonometry,
     variance,
 )
 

@@ -31,6 +31,45 @@ def abs(x: TensorLike, /) -> Tensor:
     [1.5, 1.5]
     """
 
+# flamepy/core/ops/pointwise.py: "abs"
+def absolute(x: TensorLike, /) -> Tensor:
+    """|x|; the derivative at 0 is 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = abs(x)
+    Derivative from g, the cotangent of y: dx = g * sign(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.abs(fp.tensor([-1.5, 1.5])).tolist()]
+    [1.5, 1.5]
+    """
+
+# flamepy/ops/trigonometry.py: "acos"
+def acos(x: TensorLike, /) -> Tensor:
+    """Angle in [0, pi] whose cosine is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = acos_of(x)
+    Derivative from g, the cotangent of y: dx = -g / root_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.acos(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
+    """
+
+# flamepy/ops/trigonometry.py: "acosh"
+def acosh(x: TensorLike, /) -> Tensor:
+    """The number, 0 or more, whose cosh is x; NaN below 1.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = acosh_of(x)
+    Derivative from g, the cotangent of y: dx = g / sqrt((x - 1.0) * (x + 1.0))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.acosh(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.9624]
+    """
+
 # flamepy/ops/pools.py: adaptive_avg_pool1d
 def adaptive_avg_pool1d(x: TensorLike, output_size: TensorLike) -> Tensor:
     """adaptive_avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
@@ -75,18 +114,142 @@ def adaptive_max_pool3d(x: TensorLike, output_size: TensorLike, return_indices: 
     [[[[1.0]]]]
     """
 
-# flamepy/core/ops/pointwise.py: "add"
-def add(a: TensorLike, b: TensorLike, /) -> Tensor:
-    """a + b.
+# flamepy/ops/spellings.py: add
+def add(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
+    """a + b, or a + alpha * b.
+
+    Shapes: those of a and b broadcast. Types: floats and integers. Raises ShapeError, DTypeError for two float types.
+    >>> fp.add(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
+    [7.0, 10.0]
+    """
+
+# flamepy/ops/spellings.py: "addcdiv"
+def addcdiv(x: TensorLike, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
+    """x + value * a / b.
 
     Shapes: those of the inputs broadcast.
-    Types: floats and integers; bools are computed in int64.
-    Formula: y = a + b
-    Derivative from g, the cotangent of y: da = g
-    Derivative from g, the cotangent of y: db = g
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x + value * (a / b)
+    Derivative from g, the cotangent of y: dx = g
+    Derivative from g, the cotangent of y: da = g * (value / b)
+    Derivative from g, the cotangent of y: db = -g * (value * (a / b) / b)
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
-    >>> [round(v, 4) for v in fp.add(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
-    [-1.0, 2.0]
+    >>> [round(v, 4) for v in fp.addcdiv(fp.tensor([-1.5, 1.5]), 0.5, 2.0).tolist()]
+    [-1.25, 1.75]
+    """
+
+# flamepy/ops/spellings.py: "addcmul"
+def addcmul(x: TensorLike, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
+    """x + value * a * b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x + value * a * b
+    Derivative from g, the cotangent of y: dx = g
+    Derivative from g, the cotangent of y: da = g * (value * b)
+    Derivative from g, the cotangent of y: db = g * (value * a)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.addcmul(fp.tensor([-1.5, 1.5]), 0.5, 2.0).tolist()]
+    [-0.5, 2.5]
+    """
+
+# flamepy/ops/logic.py: allclose
+def allclose(a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Whether isclose() holds for all, as Python's True or False. Shapes: those of a and b broadcast.
+    >>> fp.allclose(fp.tensor([1.0, 2.0]), 1.0)
+    False
+    """
+
+# flamepy/ops/trigonometry.py: "acos"
+def arccos(x: TensorLike, /) -> Tensor:
+    """Angle in [0, pi] whose cosine is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = acos_of(x)
+    Derivative from g, the cotangent of y: dx = -g / root_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.acos(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
+    """
+
+# flamepy/ops/trigonometry.py: "acosh"
+def arccosh(x: TensorLike, /) -> Tensor:
+    """The number, 0 or more, whose cosh is x; NaN below 1.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = acosh_of(x)
+    Derivative from g, the cotangent of y: dx = g / sqrt((x - 1.0) * (x + 1.0))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.acosh(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.9624]
+    """
+
+# flamepy/ops/trigonometry.py: "asin"
+def arcsin(x: TensorLike, /) -> Tensor:
+    """Angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = asin_of(x)
+    Derivative from g, the cotangent of y: dx = g / root_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.asin(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
+    """
+
+# flamepy/ops/trigonometry.py: "asinh"
+def arcsinh(x: TensorLike, /) -> Tensor:
+    """The number whose sinh is x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = asinh_of(x)
+    Derivative from g, the cotangent of y: dx = g / sqrt(x * x + 1.0)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.asinh(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.1948, 1.1948]
+    """
+
+# flamepy/ops/trigonometry.py: "atan"
+def arctan(x: TensorLike, /) -> Tensor:
+    """Angle in (-pi/2, pi/2) whose tangent is x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = atan_of(x)
+    Derivative from g, the cotangent of y: dx = g / (1.0 + x * x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.atan(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.9828, 0.9828]
+    """
+
+# flamepy/ops/trigonometry.py: "atan2"
+def arctan2(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """Angle in [-pi, pi] of the point (b, a); signs of zeros count, as in C.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = atan2_of(a, b)
+    Derivative from g, the cotangent of y: da = g * turned(a, b)
+    Derivative from g, the cotangent of y: db = g * turned(b, -a)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.atan2(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-1.249, 1.249]
+    """
+
+# flamepy/ops/trigonometry.py: "atanh"
+def arctanh(x: TensorLike, /) -> Tensor:
+    """The number whose tanh is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = atanh_of(x)
+    Derivative from g, the cotangent of y: dx = g / ((1.0 - x) * (1.0 + x))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.atanh(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
     """
 
 # flamepy/ops/reduce_more.py: argmax
@@ -125,6 +288,79 @@ def argsort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool
     Shapes: x's.
     >>> fp.argsort(fp.tensor([3.0, 1.0, 2.0])).tolist()
     [1, 2, 0]
+    """
+
+# flamepy/ops/logic.py: array_equal
+def array_equal(a: TensorLike, b: TensorLike) -> Tensor:
+    """Whether a and b have the same shape and the same numbers, as Python's True or False (torch.equal). Shapes: any.
+    >>> fp.array_equal(fp.tensor([1.0, 2.0]), [1.0, 2.0])
+    True
+    """
+
+# flamepy/ops/trigonometry.py: "asin"
+def asin(x: TensorLike, /) -> Tensor:
+    """Angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = asin_of(x)
+    Derivative from g, the cotangent of y: dx = g / root_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.asin(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
+    """
+
+# flamepy/ops/trigonometry.py: "asinh"
+def asinh(x: TensorLike, /) -> Tensor:
+    """The number whose sinh is x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = asinh_of(x)
+    Derivative from g, the cotangent of y: dx = g / sqrt(x * x + 1.0)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.asinh(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.1948, 1.1948]
+    """
+
+# flamepy/ops/trigonometry.py: "atan"
+def atan(x: TensorLike, /) -> Tensor:
+    """Angle in (-pi/2, pi/2) whose tangent is x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = atan_of(x)
+    Derivative from g, the cotangent of y: dx = g / (1.0 + x * x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.atan(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.9828, 0.9828]
+    """
+
+# flamepy/ops/trigonometry.py: "atan2"
+def atan2(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """Angle in [-pi, pi] of the point (b, a); signs of zeros count, as in C.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = atan2_of(a, b)
+    Derivative from g, the cotangent of y: da = g * turned(a, b)
+    Derivative from g, the cotangent of y: db = g * turned(b, -a)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.atan2(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-1.249, 1.249]
+    """
+
+# flamepy/ops/trigonometry.py: "atanh"
+def atanh(x: TensorLike, /) -> Tensor:
+    """The number whose tanh is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = atanh_of(x)
+    Derivative from g, the cotangent of y: dx = g / ((1.0 - x) * (1.0 + x))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.atanh(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
     """
 
 # flamepy/ops/stacking.py: atleast_1d
@@ -287,6 +523,19 @@ def ceil(x: TensorLike, /) -> Tensor:
     [-1.0, 2.0]
     """
 
+# flamepy/ops/more_activations.py: "celu"
+def celu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
+    """x above zero, alpha * (exp(x / alpha) - 1) below (Barron 2017, arXiv:1704.07483).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x > 0.0, x, alpha * expm1(x / alpha))
+    Derivative from g, the cotangent of y: dx = select(x > 0.0, g, g * exp(select(x > 0.0, 0.0, x / alpha)))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.celu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.7769, 1.5]
+    """
+
 # flamepy/ops/joining.py: chunk
 @overload
 def chunk(x: TensorLike, pieces: int, axis: int = 0) -> list[Tensor]: ...
@@ -299,10 +548,20 @@ def chunk(x: TensorLike, pieces: int, dim: int = 0) -> list[Tensor]:
 
 # flamepy/ops/rounding.py: clamp
 def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
-    """x limited to [min, max] (numbers; None is no limit). The gradient passes at the bounds; NaN stays NaN.
+    """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds.
 
-    The gradient at NaN is 0, as in PyTorch.
-    Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
+    NaN stays NaN; its gradient is 0, as in PyTorch. A tensor as bound gets the gradient where x lies beyond it.
+    Shapes: those of x and the bounds broadcast. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
+    >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
+    [0.0, 0.5, 1.0]
+    """
+
+# flamepy/ops/rounding.py: clamp
+def clip(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
+    """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds.
+
+    NaN stays NaN; its gradient is 0, as in PyTorch. A tensor as bound gets the gradient where x lies beyond it.
+    Shapes: those of x and the bounds broadcast. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
     [0.0, 0.5, 1.0]
     """
@@ -427,6 +686,20 @@ def conv_transpose3d(
     [[[[1.0, 1.0]]]]
     """
 
+# flamepy/ops/logarithms.py: "copysign"
+def copysign(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """|a| with the sign of b, which zeros have, too; the derivative at a = 0 is 0.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = copysign(a, b)
+    Derivative from g, the cotangent of y: da = select(a == 0.0, 0.0, g * copysign(1.0, a) * copysign(1.0, b))
+    Derivative from g, the cotangent of y: db = 0
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.copysign(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [1.5, 1.5]
+    """
+
 # flamepy/core/ops/pointwise.py: "cos"
 def cos(x: TensorLike, /) -> Tensor:
     """Cosine of x in radians.
@@ -438,6 +711,19 @@ def cos(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.cos(fp.tensor([-1.5, 1.5])).tolist()]
     [0.0707, 0.0707]
+    """
+
+# flamepy/ops/trigonometry.py: "cosh"
+def cosh(x: TensorLike, /) -> Tensor:
+    """Hyperbolic cosine.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = cosh_of(x)
+    Derivative from g, the cotangent of y: dx = g * (0.5 * expm1(x) - 0.5 * expm1(-x))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.cosh(fp.tensor([-1.5, 1.5])).tolist()]
+    [2.3524, 2.3524]
     """
 
 # flamepy/ops/losses.py: cross_entropy
@@ -510,6 +796,19 @@ def cumsum(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None
     [1.0, 3.0, 6.0]
     """
 
+# flamepy/ops/trigonometry.py: "deg2rad"
+def deg2rad(x: TensorLike, /) -> Tensor:
+    """Degrees as radians.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x * 0.017453292519943295
+    Derivative from g, the cotangent of y: dx = g * 0.017453292519943295
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.deg2rad(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.0262, 0.0262]
+    """
+
 # flamepy/ops/diagonals.py: diag
 def diag(x: TensorLike, k: int = 0) -> Tensor:
     """A vector as the k-th diagonal of a matrix of zeros, or that diagonal of a matrix. Shapes: (n,) gives (n + |k|, n + |k|). Raises
@@ -559,18 +858,37 @@ def diff(x: TensorLike, n: int = 1, dim: int = -1, prepend: TensorLike | None = 
     [3.0, 5.0]
     """
 
-# flamepy/core/ops/pointwise.py: "div"
-def div(a: TensorLike, b: TensorLike, /) -> Tensor:
-    """a / b; integers give float32.
+# flamepy/ops/logarithms.py: "digamma"
+def digamma(x: TensorLike, /) -> Tensor:
+    """Derivative of lgamma; NaN at -1, -2, ...
 
-    Shapes: those of the inputs broadcast.
+    Shapes: any; the result has that of x.
     Types: floats; integers and bools are computed in float32.
-    Formula: y = a / b
-    Derivative from g, the cotangent of y: da = g / b
-    Derivative from g, the cotangent of y: db = -g * (a / b / b)
-    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
-    >>> [round(v, 4) for v in fp.div(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
-    [-3.0, 3.0]
+    Formula: y = digamma_of(x)
+    Derivative from g, the cotangent of y: dx = g * trigamma_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.digamma(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.7032, 0.0365]
+    """
+
+# flamepy/ops/rounding.py: div
+def div(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
+    """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
+
+    A rounded quotient records a zero gradient.
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
+    >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
+    [3.0, -3.0]
+    """
+
+# flamepy/ops/rounding.py: div
+def divide(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
+    """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
+
+    A rounded quotient records a zero gradient.
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
+    >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
+    [3.0, -3.0]
     """
 
 # flamepy/ops/drops.py: drop_block2d
@@ -649,6 +967,32 @@ def erf(x: TensorLike, /) -> Tensor:
     [-0.9661, 0.9661]
     """
 
+# flamepy/ops/logarithms.py: "erfc"
+def erfc(x: TensorLike, /) -> Tensor:
+    """1 - erf(x), precise where that is small.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = erfc_of(x)
+    Derivative from g, the cotangent of y: dx = g * -1.1283791670955126 * exp_down(-x * x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.erfc(fp.tensor([-1.5, 1.5])).tolist()]
+    [1.9661, 0.0339]
+    """
+
+# flamepy/ops/logarithms.py: "erfinv"
+def erfinv(x: TensorLike, /) -> Tensor:
+    """The number whose erf is x; NaN outside [-1, 1].
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = erfinv_of(x)
+    Derivative from g, the cotangent of y: dx = g * 0.8862269254527580 * exp(y * y)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.erfinv(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, nan]
+    """
+
 # flamepy/core/ops/pointwise.py: "exp"
 def exp(x: TensorLike, /) -> Tensor:
     """e to the power x.
@@ -660,6 +1004,19 @@ def exp(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.exp(fp.tensor([-1.5, 1.5])).tolist()]
     [0.2231, 4.4817]
+    """
+
+# flamepy/ops/logarithms.py: "exp2"
+def exp2(x: TensorLike, /) -> Tensor:
+    """2 to the power x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = exp2(x)
+    Derivative from g, the cotangent of y: dx = g * y * LN2
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.exp2(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.3536, 2.8284]
     """
 
 # flamepy/ops/shape_more.py: expand
@@ -674,6 +1031,32 @@ def expand_as(x: TensorLike, other: TensorLike) -> Tensor:
     """broadcast_to() the shape of another tensor. Shapes: as there.
     >>> fp.expand_as(fp.ones(3), fp.ones(2, 3)).shape
     (2, 3)
+    """
+
+# flamepy/ops/logarithms.py: "expm1"
+def expm1(x: TensorLike, /) -> Tensor:
+    """exp(x) - 1, precise near 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = expm1(x)
+    Derivative from g, the cotangent of y: dx = g * (y + 1.0)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.expm1(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.7769, 3.4817]
+    """
+
+# flamepy/ops/rounding.py: "trunc"
+def fix(x: TensorLike, /) -> Tensor:
+    """The whole number next to x towards 0. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = trunc_of(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.trunc(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 1.0]
     """
 
 # flamepy/ops/shape_more.py: flatten
@@ -707,6 +1090,15 @@ def flipud(x: TensorLike) -> Tensor:
     [3, 2, 1]
     """
 
+# flamepy/ops/spellings.py: float_power
+def float_power(a: TensorLike, b: TensorLike) -> Tensor:
+    """a to the power b, computed in float64, whatever their types.
+
+    Shapes: those of a and b broadcast.
+    >>> fp.float_power(fp.tensor([2, 3]), -1).numpy().round(4).tolist()
+    [0.5, 0.3333]
+    """
+
 # flamepy/ops/rounding.py: "floor"
 def floor(x: TensorLike, /) -> Tensor:
     """Largest integer not above x. Records a zero gradient.
@@ -731,6 +1123,33 @@ def floor_divide(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.floor_divide(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-3.0, 3.0]
+    """
+
+# flamepy/ops/rounding.py: "fmod"
+def fmod(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a - trunc(a / b) * b, with the sign of a, as C's fmod; the gradient takes trunc(a / b) for constant, as in PyTorch.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = select(a < 0, -(-a % abs(b)), a % abs(b))
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = -g * trunc_of(a / b)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.fmod(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-0.0, 0.0]
+    """
+
+# flamepy/ops/rounding.py: "frac"
+def frac(x: TensorLike, /) -> Tensor:
+    """x - trunc(x), with the sign of x.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x - trunc_of(x)
+    Derivative from g, the cotangent of y: dx = g
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.frac(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.5, 0.5]
     """
 
 # flamepy/ops/picking.py: gather
@@ -763,6 +1182,44 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for another approximation.
     >>> [round(v, 4) for v in fp.gelu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.1002, 1.3998]
+    """
+
+# flamepy/ops/more_activations.py: glu
+@overload
+def glu(x: TensorLike, axis: int = -1) -> Tensor: ...
+@overload
+def glu(x: TensorLike, dim: int = -1) -> Tensor:
+    """The first half along an axis times the sigmoid of the second (Dauphin et al. 2016, arXiv:1612.08083).
+
+    Shapes: x any with an even size along axis; the result has half of it. Raises ShapeError for an odd one.
+    >>> F.glu(fp.tensor([2.0, 0.0])).tolist()
+    [1.0]
+    """
+
+# flamepy/core/ops/pointwise.py: "gt"
+def greater(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a > b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a > b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.gt(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [False, True]
+    """
+
+# flamepy/core/ops/pointwise.py: "ge"
+def greater_equal(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a >= b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a >= b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.ge(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [False, True]
     """
 
 # flamepy/ops/recurrent.py: gru
@@ -813,6 +1270,72 @@ def gt(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, True]
     """
 
+# flamepy/ops/more_activations.py: "hardshrink"
+def hardshrink(x: TensorLike, /, lambd: float = 0.5) -> Tensor:
+    """x, and 0 within lambd of 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select((x >= -lambd) & (x <= lambd), 0.0, x)
+    Derivative from g, the cotangent of y: dx = select((x >= -lambd) & (x <= lambd), 0.0, g)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.hardshrink(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.5, 1.5]
+    """
+
+# flamepy/ops/more_activations.py: "hardsigmoid"
+def hardsigmoid(x: TensorLike, /) -> Tensor:
+    """x / 6 + 1/2 limited to [0, 1]; the derivative at both is 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x <= -3.0, 0.0, select(x >= 3.0, 1.0, (x + 3.0) / 6.0))
+    Derivative from g, the cotangent of y: dx = select((x > -3.0) & (x < 3.0), g / 6.0, 0.0)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.hardsigmoid(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.25, 0.75]
+    """
+
+# flamepy/ops/more_activations.py: "hardswish"
+def hardswish(x: TensorLike, /) -> Tensor:
+    """x * hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x * select(x <= -3.0, 0.0, select(x >= 3.0, 6.0, x + 3.0)) / 6.0
+    Derivative from g, the cotangent of y: dx = select(x <= -3.0, 0.0, select(x < 3.0, g * (x / 3.0 + 0.5), g))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.hardswish(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.375, 1.125]
+    """
+
+# flamepy/ops/more_activations.py: "hardtanh"
+def hardtanh(x: TensorLike, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to [min_val, max_val]; the derivative at both is 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x <= min_val, min_val, select(x >= max_val, max_val, x))
+    Derivative from g, the cotangent of y: dx = select((x <= min_val) | (x >= max_val), 0.0, g)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.hardtanh(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 1.0]
+    """
+
+# flamepy/ops/logic.py: "heaviside"
+def heaviside(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """0 below zero, 1 above, b where a is 0; NaN for NaN.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(a == 0.0, b, select(a > 0.0, 1.0, select(a < 0.0, 0.0, a)))
+    Derivative from g, the cotangent of y: da = 0
+    Derivative from g, the cotangent of y: db = select(a == 0.0, g, 0.0)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.heaviside(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [0.0, 1.0]
+    """
+
 # flamepy/ops/counting.py: histc
 def histc(x: TensorLike, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
     """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
@@ -839,6 +1362,20 @@ def huber_loss(x: TensorLike, target: TensorLike, *, delta: float = 1.0, reducti
     0.75
     """
 
+# flamepy/ops/trigonometry.py: "hypot"
+def hypot(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """sqrt(a * a + b * b), without overflow on the way.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = hypot_of(a, b)
+    Derivative from g, the cotangent of y: da = g * (a / y)
+    Derivative from g, the cotangent of y: db = g * (b / y)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.hypot(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [1.5811, 1.5811]
+    """
+
 # flamepy/ops/picking.py: index_select
 @overload
 def index_select(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
@@ -847,6 +1384,15 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
     >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
     [3.0, 1.0]
+    """
+
+# flamepy/ops/logic.py: isclose
+def isclose(a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Whether |a - b| <= atol + rtol * |b|, or both are the same infinity, or NaN if equal_nan. Integers are compared in float64.
+
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
+    >>> fp.isclose(fp.tensor([1.0, 1.1]), fp.tensor([1.000001, 1.0])).tolist()
+    [True, False]
     """
 
 # flamepy/ops/logic.py: isfinite
@@ -933,6 +1479,60 @@ def leaky_relu(x: TensorLike, /, negative_slope: float = 0.01) -> Tensor:
     [-0.015, 1.5]
     """
 
+# flamepy/ops/spellings.py: "lerp"
+def lerp(a: TensorLike, b: TensorLike, weight: TensorLike, /) -> Tensor:
+    """a + weight * (b - a), exact at both ends.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(abs(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1.0 - weight))
+    Derivative from g, the cotangent of y: da = g * (1.0 - weight)
+    Derivative from g, the cotangent of y: db = g * weight
+    Derivative from g, the cotangent of y: dweight = g * (b - a)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.lerp(fp.tensor([-1.5, 1.5]), 0.5, 2.0).tolist()]
+    [2.5, -0.5]
+    """
+
+# flamepy/core/ops/pointwise.py: "lt"
+def less(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a < b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a < b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.lt(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, False]
+    """
+
+# flamepy/core/ops/pointwise.py: "le"
+def less_equal(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a <= b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a <= b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.le(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, False]
+    """
+
+# flamepy/ops/logarithms.py: "lgamma"
+def lgamma(x: TensorLike, /) -> Tensor:
+    """Logarithm of |gamma(x)|.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = lgamma_of(x)
+    Derivative from g, the cotangent of y: dx = g * digamma_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.lgamma(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.86, -0.1208]
+    """
+
 # flamepy/ops/products.py: linear
 def linear(
     x: TensorLike,
@@ -963,6 +1563,45 @@ def log(x: TensorLike, /) -> Tensor:
     [nan, 0.4055]
     """
 
+# flamepy/ops/logarithms.py: "log10"
+def log10(x: TensorLike, /) -> Tensor:
+    """Logarithm to base 10; -inf at zero, NaN below.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = log10(x)
+    Derivative from g, the cotangent of y: dx = g / (x * LN10)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.log10(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.1761]
+    """
+
+# flamepy/ops/logarithms.py: "log1p"
+def log1p(x: TensorLike, /) -> Tensor:
+    """log(1 + x), precise near 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = log1p(x)
+    Derivative from g, the cotangent of y: dx = g / (1.0 + x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.log1p(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.9163]
+    """
+
+# flamepy/ops/logarithms.py: "log2"
+def log2(x: TensorLike, /) -> Tensor:
+    """Logarithm to base 2; -inf at zero, NaN below.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = log2(x)
+    Derivative from g, the cotangent of y: dx = g / (x * LN2)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.log2(fp.tensor([-1.5, 1.5])).tolist()]
+    [nan, 0.585]
+    """
+
 # flamepy/ops/rows.py: log_softmax
 @overload
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
@@ -974,6 +1613,34 @@ def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
     Types: floats; integers and bools are computed in float32.
     >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
     [-0.6931, -0.6931]
+    """
+
+# flamepy/ops/logarithms.py: "logaddexp"
+def logaddexp(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """log(exp(a) + exp(b)), without overflow.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = maximum(a, b) + log1p(exp_down(-abs(apart(a, b))))
+    Derivative from g, the cotangent of y: da = g * share(a, b)
+    Derivative from g, the cotangent of y: db = g * share(b, a)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.logaddexp(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [0.6269, 1.8133]
+    """
+
+# flamepy/ops/logarithms.py: "logaddexp2"
+def logaddexp2(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """log2(2**a + 2**b), without overflow.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = maximum(a, b) + log1p(exp2(-abs(apart(a, b)))) * 1.4426950408889634
+    Derivative from g, the cotangent of y: da = g * share(a * LN2, b * LN2)
+    Derivative from g, the cotangent of y: db = g * share(b * LN2, a * LN2)
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.logaddexp2(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [0.8219, 2.085]
     """
 
 # flamepy/ops/scans.py: logcumsumexp
@@ -1025,6 +1692,41 @@ def logical_or(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> fp.logical_or(fp.tensor([-1.5, 1.5]), 0.5).tolist()
     [True, True]
+    """
+
+# flamepy/ops/logic.py: "logical_xor"
+def logical_xor(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """Exactly one holds.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = (a != 0) != (b != 0)
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.logical_xor(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [False, False]
+    """
+
+# flamepy/ops/logarithms.py: logit
+def logit(x: TensorLike, eps: TensorLike | None = None) -> Tensor:
+    """log(x / (1 - x)), the inverse of sigmoid; with eps x is first limited to [eps, 1 - eps]. NaN outside [0, 1].
+
+    Shapes: any; the result has that of x. Integers give float32.
+    >>> [round(v, 4) for v in fp.logit(fp.tensor([0.5, 0.75])).tolist()]
+    [0.0, 1.0986]
+    """
+
+# flamepy/ops/more_activations.py: "logsigmoid"
+def logsigmoid(x: TensorLike, /) -> Tensor:
+    """log(sigmoid(x)), without overflow.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = minimum(x, 0.0) - log1p(exp_down(-abs(x)))
+    Derivative from g, the cotangent of y: dx = g * sigmoid(-x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.logsigmoid(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.7014, -0.2014]
     """
 
 # flamepy/ops/reduce_more.py: logsumexp
@@ -1274,6 +1976,19 @@ def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-1.5, 0.5]
     """
 
+# flamepy/ops/more_activations.py: "mish"
+def mish(x: TensorLike, /) -> Tensor:
+    """x * tanh(log(1 + exp(x))) (Misra 2019, arXiv:1908.08681).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: e = exp(minimum(x, 20.0)); n = e * (e + 2.0); y = select(x > 20.0, x, x * (n / (n + 2.0)))
+    Derivative from g, the cotangent of y: dx = g * mish_slope(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.mish(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.2981, 1.4034]
+    """
+
 # flamepy/ops/sorting.py: mode
 @overload
 def mode(x: TensorLike, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
@@ -1330,6 +2045,30 @@ def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.mul(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-0.75, 0.75]
+    """
+
+# flamepy/core/ops/pointwise.py: "mul"
+def multiply(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a * b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a * b
+    Derivative from g, the cotangent of y: da = g * b
+    Derivative from g, the cotangent of y: db = g * a
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.mul(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-0.75, 0.75]
+    """
+
+# flamepy/ops/logic.py: nan_to_num
+def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: TensorLike | None = None, neginf: TensorLike | None = None) -> Tensor:
+    """x with `nan` in the place of NaN, `posinf` and `neginf` of infinity (None: the largest and the least number of the type).
+
+    What was replaced gets the gradient 0.
+    Shapes: any; the result has that of x. Types: any; integers and bools have nothing to replace.
+    >>> fp.nan_to_num(fp.tensor([1.0, float("nan"), float("inf")]), posinf=9.0).tolist()
+    [1.0, 0.0, 9.0]
     """
 
 # flamepy/ops/sorting.py: nanmedian
@@ -1406,6 +2145,19 @@ def neg(x: TensorLike, /) -> Tensor:
     [1.5, -1.5]
     """
 
+# flamepy/core/ops/pointwise.py: "neg"
+def negative(x: TensorLike, /) -> Tensor:
+    """-x.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = -x
+    Derivative from g, the cotangent of y: dx = -g
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.neg(fp.tensor([-1.5, 1.5])).tolist()]
+    [1.5, -1.5]
+    """
+
 # flamepy/ops/losses.py: nll_loss
 def nll_loss(
     x: TensorLike,
@@ -1420,6 +2172,19 @@ def nll_loss(
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5
+    """
+
+# flamepy/core/ops/pointwise.py: "ne"
+def not_equal(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a != b.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats, integers and bools. The result is bool.
+    Formula: y = a != b
+    Derivative: none; nothing is recorded.
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> fp.ne(fp.tensor([-1.5, 1.5]), 0.5).tolist()
+    [True, True]
     """
 
 # flamepy/ops/diagonals.py: one_hot
@@ -1448,6 +2213,13 @@ def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
     (4, 2, 3)
     """
 
+# flamepy/ops/spellings.py: positive
+def positive(x: TensorLike) -> Tensor:
+    """x itself. Shapes: any.
+    >>> fp.positive(fp.tensor([-1.0])).tolist()
+    [-1.0]
+    """
+
 # flamepy/ops/powers.py: pow
 def pow(a: TensorLike, b: TensorLike) -> Tensor:
     """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
@@ -1456,6 +2228,15 @@ def pow(a: TensorLike, b: TensorLike) -> Tensor:
     of integers.
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
     [4.0, 9.0]
+    """
+
+# flamepy/ops/more_activations.py: prelu
+def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
+    """x above zero, weight * x below, with one weight or one for each channel: axis 1 (He et al. 2015, arXiv:1502.01852).
+
+    Shapes: x any, weight (), (1,) or (channels,); the result has that of x. Raises ShapeError for another number of weights.
+    >>> F.prelu(fp.tensor([[-1.0, 2.0], [3.0, -4.0]]), fp.tensor([0.5, 0.25])).tolist()
+    [[-0.5, 2.0], [3.0, -1.0]]
     """
 
 # flamepy/ops/reduce_more.py: prod
@@ -1498,6 +2279,32 @@ def quantile(
     3.0
     """
 
+# flamepy/ops/more_activations.py: "quick_gelu"
+def quick_gelu(x: TensorLike, /) -> Tensor:
+    """x * sigmoid(1.702 x), an approximation of gelu (Hendrycks & Gimpel 2016, arXiv:1606.08415).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x / (1.0 + exp(-1.702 * x))
+    Derivative from g, the cotangent of y: s = sigmoid(1.702 * x); dx = g * s * (1.0 + 1.702 * x * (1.0 - s))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.quick_gelu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.1083, 1.3917]
+    """
+
+# flamepy/ops/trigonometry.py: "rad2deg"
+def rad2deg(x: TensorLike, /) -> Tensor:
+    """Radians as degrees.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x * 57.29577951308232
+    Derivative from g, the cotangent of y: dx = g * 57.29577951308232
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.rad2deg(fp.tensor([-1.5, 1.5])).tolist()]
+    [-85.9437, 85.9437]
+    """
+
 # flamepy/ops/rearranging.py: ravel
 def ravel(x: TensorLike) -> Tensor:
     """All elements along one axis: flatten(). Shapes: (n, m) gives (n * m,).
@@ -1528,6 +2335,19 @@ def relu(x: TensorLike, /) -> Tensor:
     Derivative from g, the cotangent of y: dx = select(y <= 0.0, 0.0, g)
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.relu(fp.tensor([-1.5, 1.5])).tolist()]
+    [0.0, 1.5]
+    """
+
+# flamepy/ops/more_activations.py: "relu6"
+def relu6(x: TensorLike, /) -> Tensor:
+    """x limited to [0, 6]; the derivative at both is 0.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = select(x <= 0, 0.0, select(x >= 6.0, 6.0, x))
+    Derivative from g, the cotangent of y: dx = select((x <= 0.0) | (x >= 6.0), 0.0, g)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.relu6(fp.tensor([-1.5, 1.5])).tolist()]
     [0.0, 1.5]
     """
 
@@ -1690,17 +2510,14 @@ def rot90(x: TensorLike, k: int = 1, axes: int | Sequence[int] = ...) -> Tensor:
     [[2, 4], [1, 3]]
     """
 
-# flamepy/ops/rounding.py: "round"
-def round(x: TensorLike, /) -> Tensor:
-    """Nearest integer, halves to even. Records a zero gradient.
+# flamepy/ops/rounding.py: round
+def round(x: TensorLike, decimals: int = 0) -> Tensor:
+    """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
 
-    Shapes: any; the result has that of x.
-    Types: floats and integers; bools are computed in int64.
-    Formula: y = rint(x)
-    Derivative from g, the cotangent of y: dx = 0
-    Raises: DTypeError (no tensor, array or number).
-    >>> [round(v, 4) for v in fp.round(fp.tensor([-1.5, 1.5])).tolist()]
-    [-2.0, 2.0]
+    Records a zero gradient.
+    Shapes: any; the result has that of x. Types: floats and integers, which have no decimals. Raises DTypeError for others.
+    >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
+    [0.5, 2.5]
     """
 
 # flamepy/core/ops/pointwise.py: "rsqrt"
@@ -1714,6 +2531,13 @@ def rsqrt(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.rsqrt(fp.tensor([-1.5, 1.5])).tolist()]
     [nan, 0.8165]
+    """
+
+# flamepy/ops/spellings.py: rsub
+def rsub(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
+    """b - a, or b - alpha * a. Shapes and types: as add.
+    >>> fp.rsub(fp.tensor([1.0, 2.0]), 10.0).tolist()
+    [9.0, 8.0]
     """
 
 # flamepy/ops/attention.py: scaled_dot_product_attention
@@ -1753,6 +2577,32 @@ def searchsorted(
     [1, 3]
     """
 
+# flamepy/ops/more_activations.py: "selu"
+def selu(x: TensorLike, /) -> Tensor:
+    """scale * elu(x, alpha), with numbers that keep mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = SCALE * select(x > 0.0, x, ALPHA * expm1(x))
+    Derivative from g, the cotangent of y: dx = g * SCALE * select(x > 0.0, 1.0, ALPHA * exp(minimum(x, 0.0)))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.selu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.3658, 1.5761]
+    """
+
+# flamepy/core/ops/pointwise.py: "sign"
+def sgn(x: TensorLike, /) -> Tensor:
+    """-1, 0 or 1; NaN for NaN. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = sign(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sign(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 1.0]
+    """
+
 # flamepy/ops/activations.py: "sigmoid"
 def sigmoid(x: TensorLike, /) -> Tensor:
     """1 / (1 + exp(-x)).
@@ -1777,6 +2627,13 @@ def sign(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.sign(fp.tensor([-1.5, 1.5])).tolist()]
     [-1.0, 1.0]
+    """
+
+# flamepy/ops/logic.py: signbit
+def signbit(x: TensorLike) -> Tensor:
+    """Whether each number has a minus, which -0.0 has, too. Shapes: any to the same.
+    >>> fp.signbit(fp.tensor([1.0, -0.0])).tolist()
+    [False, True]
     """
 
 # flamepy/ops/activations.py: "silu"
@@ -1805,6 +2662,32 @@ def sin(x: TensorLike, /) -> Tensor:
     [-0.9975, 0.9975]
     """
 
+# flamepy/ops/trigonometry.py: "sinc"
+def sinc(x: TensorLike, /) -> Tensor:
+    """sin(pi * x) / (pi * x), and 1 at 0, as in NumPy.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x == 0.0, 1.0, sine_of_pi(x) / select(x == 0.0, 1.0, PI * x))
+    Derivative from g, the cotangent of y: dx = g * select(x == 0.0, 0.0, (cos(PI * x) - y) / select(x == 0.0, 1.0, x))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sinc(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.2122, -0.2122]
+    """
+
+# flamepy/ops/trigonometry.py: "sinh"
+def sinh(x: TensorLike, /) -> Tensor:
+    """Hyperbolic sine.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = sinh_of(x)
+    Derivative from g, the cotangent of y: dx = g * cosh_of(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.sinh(fp.tensor([-1.5, 1.5])).tolist()]
+    [-2.1293, 2.1293]
+    """
+
 # flamepy/ops/losses.py: smooth_l1_loss
 def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, reduction: str = 'mean') -> Tensor:
     """huber_loss(delta=beta) / beta; beta 0 is l1_loss.
@@ -1827,6 +2710,18 @@ def softmax(x: TensorLike, dim: int = -1) -> Tensor:
     [0.5, 0.5]
     """
 
+# flamepy/ops/more_activations.py: softmin
+@overload
+def softmin(x: TensorLike, axis: int = -1) -> Tensor: ...
+@overload
+def softmin(x: TensorLike, dim: int = -1) -> Tensor:
+    """softmax(-x): the smaller, the likelier.
+
+    Shapes: x any with at least one axis; the result has its shape.
+    >>> F.softmin(fp.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+
 # flamepy/ops/activations.py: "softplus"
 def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold.
@@ -1838,6 +2733,32 @@ def softplus(x: TensorLike, /, beta: float = 1.0, threshold: float = 20.0) -> Te
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.softplus(fp.tensor([-1.5, 1.5])).tolist()]
     [0.2014, 1.7014]
+    """
+
+# flamepy/ops/more_activations.py: "softshrink"
+def softshrink(x: TensorLike, /, lambd: float = 0.5) -> Tensor:
+    """x moved by lambd towards 0, and 0 within lambd of it.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select(x > lambd, x - lambd, select(x < -lambd, x + lambd, select(x == x, 0.0, x)))
+    Derivative from g, the cotangent of y: dx = select((x >= -lambd) & (x <= lambd), 0.0, g)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.softshrink(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 1.0]
+    """
+
+# flamepy/ops/more_activations.py: "softsign"
+def softsign(x: TensorLike, /) -> Tensor:
+    """x / (1 + |x|).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x / (1.0 + abs(x))
+    Derivative from g, the cotangent of y: dx = g / ((1.0 + abs(x)) * (1.0 + abs(x)))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.softsign(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.6, 0.6]
     """
 
 # flamepy/ops/sorting.py: sort
@@ -1935,18 +2856,22 @@ def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) 
     [1.0, 1.0]
     """
 
-# flamepy/core/ops/pointwise.py: "sub"
-def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
-    """a - b.
+# flamepy/ops/spellings.py: sub
+def sub(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
+    """a - b, or a - alpha * b.
 
-    Shapes: those of the inputs broadcast.
-    Types: floats and integers; bools are computed in int64.
-    Formula: y = a - b
-    Derivative from g, the cotangent of y: da = g
-    Derivative from g, the cotangent of y: db = -g
-    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
-    >>> [round(v, 4) for v in fp.sub(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
-    [-2.0, 1.0]
+    Shapes and types: as add.
+    >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
+    [-5.0, -6.0]
+    """
+
+# flamepy/ops/spellings.py: sub
+def subtract(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
+    """a - b, or a - alpha * b.
+
+    Shapes and types: as add.
+    >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
+    [-5.0, -6.0]
     """
 
 # flamepy/core/ops/reduce.py: sum
@@ -1976,11 +2901,37 @@ def swapdims(x: TensorLike, axis0: int, axis1: int) -> Tensor:
     (3, 2)
     """
 
+# flamepy/ops/activations.py: "silu"
+def swish(x: TensorLike, /) -> Tensor:
+    """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x / (1.0 + exp(-x))
+    Derivative from g, the cotangent of y: s = sigmoid(x); dx = g * s * (1.0 + x * (1.0 - s))
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.silu(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.2736, 1.2264]
+    """
+
 # flamepy/ops/rearranging.py: t
 def t(x: TensorLike) -> Tensor:
     """A matrix transposed; a vector or number is itself. Shapes: (n, m) gives (m, n); more axes are a ShapeError.
     >>> fp.t(fp.ones(2, 3)).shape
     (3, 2)
+    """
+
+# flamepy/ops/trigonometry.py: "tan"
+def tan(x: TensorLike, /) -> Tensor:
+    """Tangent of x in radians.
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = sin(x) / cos(x)
+    Derivative from g, the cotangent of y: dx = g * (1.0 + y * y)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.tan(fp.tensor([-1.5, 1.5])).tolist()]
+    [-14.1014, 14.1014]
     """
 
 # flamepy/core/ops/pointwise.py: "tanh"
@@ -1996,6 +2947,19 @@ def tanh(x: TensorLike, /) -> Tensor:
     [-0.9051, 0.9051]
     """
 
+# flamepy/ops/more_activations.py: "tanhshrink"
+def tanhshrink(x: TensorLike, /) -> Tensor:
+    """x - tanh(x).
+
+    Shapes: any; the result has that of x.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = x - tanh(x)
+    Derivative from g, the cotangent of y: dx = g * tanh(x) * tanh(x)
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.tanhshrink(fp.tensor([-1.5, 1.5])).tolist()]
+    [-0.5949, 0.5949]
+    """
+
 # flamepy/ops/stacking.py: tensor_split
 @overload
 def tensor_split(x: TensorLike, indices_or_sections: TensorLike, axis: int = 0) -> list[Tensor]: ...
@@ -2005,6 +2969,15 @@ def tensor_split(x: TensorLike, indices_or_sections: TensorLike, dim: int = 0) -
     elsewhere. Raises ShapeError.
     >>> [t.tolist() for t in fp.tensor_split(fp.tensor([1, 2, 3]), 2)]
     [[1, 2], [3]]
+    """
+
+# flamepy/ops/more_activations.py: threshold
+def threshold(x: TensorLike, threshold: float, value: float) -> Tensor:
+    """x where it is above the threshold, `value` elsewhere.
+
+    Shapes: any; the result has that of x.
+    >>> F.threshold(fp.tensor([-1.0, 0.5, 2.0]), 1.0, 0.0).tolist()
+    [0.0, 0.0, 2.0]
     """
 
 # flamepy/ops/rearranging.py: tile
@@ -2055,6 +3028,29 @@ def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     Types: any.
     >>> fp.triu(fp.tensor([[1, 2], [3, 4]])).tolist()
     [[1, 2], [0, 4]]
+    """
+
+# flamepy/ops/rounding.py: div
+def true_divide(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
+    """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
+
+    A rounded quotient records a zero gradient.
+    Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
+    >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
+    [3.0, -3.0]
+    """
+
+# flamepy/ops/rounding.py: "trunc"
+def trunc(x: TensorLike, /) -> Tensor:
+    """The whole number next to x towards 0. Records a zero gradient.
+
+    Shapes: any; the result has that of x.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = trunc_of(x)
+    Derivative from g, the cotangent of y: dx = 0
+    Raises: DTypeError (no tensor, array or number).
+    >>> [round(v, 4) for v in fp.trunc(fp.tensor([-1.5, 1.5])).tolist()]
+    [-1.0, 1.0]
     """
 
 # flamepy/ops/stacking.py: unbind
@@ -2155,4 +3151,18 @@ def where(condition: TensorLike, a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.where(fp.tensor([True, False]), fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-1.5, 0.5]
+    """
+
+# flamepy/ops/logarithms.py: "xlogy"
+def xlogy(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a * log(b), and 0 where a is 0 unless b is NaN.
+
+    Shapes: those of the inputs broadcast.
+    Types: floats; integers and bools are computed in float32.
+    Formula: y = select((a == 0.0) & (b == b), 0.0, a * log(b))
+    Derivative from g, the cotangent of y: da = select((a == 0.0) & (b <= 0.0), 0.0, g * log(b))
+    Derivative from g, the cotangent of y: db = g * a / b
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.xlogy(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [1.0397, -1.0397]
     """

@@ -32,7 +32,9 @@ from .runtime.settings import threads
 # a softmax; so a formula with a costly word takes COSTLY_SHARE times fewer.
 GRAIN = 16384
 COSTLY_SHARE = 4
-COSTLY = {"bell", "cos", "erf", "exp", "exp_down", "expm1", "log", "log1p", "normal_tail", "pow", "sin", "tanh"}
+COSTLY = {
+    "bell", "cos", "erf", "exp", "exp2", "exp_down", "expm1", "log", "log10", "log1p", "log2", "normal_tail", "pow", "sin", "tanh",
+}  # fmt: skip
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
     "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random", "loops.scan",

@@ -1,4 +1,5 @@
-"""Words that core does without: those of row bodies, of activations, of losses, of rounding. They join core's in the one VOCABULARY."""
+"""Words that core does without: those of row bodies, activations, losses, rounding, logarithms. They join core's in the one
+VOCABULARY."""
 
 from __future__ import annotations
 
@@ -34,6 +35,28 @@ def log1p(x: float) -> float:
     return math.log1p(x) if x > -1.0 else -INF if x == -1.0 else NAN
 
 
+def exp2(x: float) -> float:
+    """2 to the power x, exact where x is a whole number."""
+    try:
+        return 2.0**x
+    except OverflowError:
+        return INF
+
+
+def log2(x: float) -> float:
+    """The logarithm to base 2, exact for powers of two."""
+    return (math.log2(x) if math.isfinite(x) else x) if x > 0.0 else -INF if x == 0.0 else NAN
+
+
+def log10(x: float) -> float:
+    return math.log10(x) if x > 0.0 else -INF if x == 0.0 else NAN
+
+
+def copysign(x: float, y: float) -> float:
+    """|x| with the sign of y, which zeros and NaN have, too."""
+    return math.copysign(x, y)
+
+
 def floor(x: float) -> float:
     return whole(math.floor, x)
 
@@ -60,11 +83,15 @@ join(
     {
         "bell": Word(bell, bells, "bell"),
         "ceil": Word(ceil, np.ceil, "ceil"),
-        "expm1": Word(expm1, np.expm1),
+        "copysign": Word(copysign, np.copysign, "copysign"),
+        "exp2": Word(exp2, np.exp2, "exp2"),
+        "expm1": Word(expm1, np.expm1, "expm1"),
         "floor": Word(floor, np.floor, "floor"),
         "fmax": Word(fmax, np.maximum),
-        "log1p": Word(log1p, np.log1p),
+        "log10": Word(log10, np.log10, "log10"),
+        "log1p": Word(log1p, np.log1p, "log1p"),
+        "log2": Word(log2, np.log2, "log2"),
         "normal_tail": Word(normal_tail, normal_tails, "normal_tail"),
     }
 )
-__all__ = ["bell", "ceil", "expm1", "floor", "fmax", "log1p", "normal_tail"]
+__all__ = ["bell", "ceil", "copysign", "exp2", "expm1", "floor", "fmax", "log1p", "log2", "log10", "normal_tail"]

@@ -38,6 +38,12 @@ EXP_TOP = 710.0  # exp is infinite from here on
 EXP_BOTTOM = -746.0  # exp is zero from here on
 EXP_FLOOR = -708.39641853226  # exp_down is zero from here on: 2**-1022, the smallest power of two with all its digits
 EXPM1_BOTTOM = -50.0  # expm1 is -1 from here on
+EXP2_TOP = 1025.0  # exp2 is infinite from here on
+EXP2_BOTTOM = -1076.0  # exp2 is zero from here on
+LN2 = 0.6931471805599453
+LOG10_E = 0.4342944819032518
+LOG10_2_HIGH = 3.01029995663611771306e-01  # so few bits that a product with an exponent is exact
+LOG10_2_LOW = 3.69423907715893078616e-13
 SMALLEST = 2.2250738585072014e-308  # the smallest normal number
 LIFT = 18014398509481984.0  # 2**54: makes a denormal number normal
 LIFTED = 54.0
@@ -165,6 +171,15 @@ def exp(x):
     return (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(half) * power_of_two(k - half)
 
 
+def exp2(x):
+    x = select(x > EXP2_TOP, EXP2_TOP, x)
+    x = select(x < EXP2_BOTTOM, EXP2_BOTTOM, x)
+    t = x + MAGIC
+    k, r = whole(bits(t) - MAGIC_BITS), (x - (t - MAGIC)) * LN2
+    half = k >> 1
+    return (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(half) * power_of_two(k - half)
+
+
 def exp_down(x):
     t = x * LOG2_E + BIASED
     n = t - BIASED
@@ -207,15 +222,39 @@ def log_sum(f, n, rest):
     return n * LN2_HIGH + (f - (half_square - (log_tail(f, half_square) + (n * LN2_LOW + rest))))
 
 
-def log(x):
+def parted(x):
+    """(f, n) with x = (1 + f) * 2**n, 1 + f between sqrt(1/2) and sqrt(2)."""
     denormal = x < SMALLEST
     y = select(denormal, x * LIFT, x)
     k = exponent(y)
-    f = from_bits(bits(y) - (k << MANTISSA)) - 1.0
     n = from_bits(k + MAGIC_BITS) - MAGIC
-    result = log_sum(f, select(denormal, n - LIFTED, n), 0.0)
+    return from_bits(bits(y) - (k << MANTISSA)) - 1.0, select(denormal, n - LIFTED, n)
+
+
+def of_edges(x, result):
+    """A logarithm of x, with those of what is no positive finite number."""
     result = select(x == INF, INF, result)
     return select(x > 0.0, result, select(x == 0.0, -INF, NAN))
+
+
+def log(x):
+    f, n = parted(x)
+    return of_edges(x, log_sum(f, n, 0.0))
+
+
+def log2(x):
+    f, n = parted(x)
+    half_square = 0.5 * f * f
+    # f * log2(e) = f + 0.44 * f: the first part has no error.
+    rest = f * (LOG2_E - 1.0) - (half_square - log_tail(f, half_square)) * LOG2_E
+    return of_edges(x, n + (f + rest))
+
+
+def log10(x):
+    f, n = parted(x)
+    half_square = 0.5 * f * f
+    rest = f - (half_square - log_tail(f, half_square))
+    return of_edges(x, n * LOG10_2_HIGH + (n * LOG10_2_LOW + rest * LOG10_E))
 
 
 def log1p(x):
@@ -303,6 +342,7 @@ SWAPS[F32].update({
 FLOATS32 = {
     "MAGIC": 12582912.0, "BIASED": 12583039.0, "LN2_HIGH": 0.693359375, "LN2_LOW": -2.12194440e-4, "EXP_TOP": 89.0, "ERF_ONE": 4.0,
     "EXP_BOTTOM": -105.0, "EXP_FLOOR": -87.3365, "EXPM1_BOTTOM": -25.0, "SMALLEST": 2.0**-126, "LIFT": 2.0**25, "LIFTED": 25.0,
+    "EXP2_TOP": 129.0, "EXP2_BOTTOM": -151.0, "LOG10_2_HIGH": 3.0102920532e-01, "LOG10_2_LOW": 7.9034151668e-07,
 }  # fmt: skip
 PIECES32: dict[str, Any] = {
     "bits": bits32, "from_bits": from_bits32, "expm1_tail": expm1_tail32, "log_tail": log_tail32,
@@ -313,13 +353,14 @@ SWAPS[F32].update((name, jitted(piece, F32, BUILDER)) for name, piece in PIECES3
 
 COMPILED: dict[str, Any] = {
     "exp": exp, "exp_down": exp_down, "bell": bell, "log": log, "log1p": log1p, "expm1": expm1, "tanh": tanh, "erf": erf,
-    "normal_tail": normal_tail, "sign": sign, "real": real,
+    "normal_tail": normal_tail, "sign": sign, "real": real, "exp2": exp2, "log2": log2, "log10": log10,
 }  # fmt: skip
 INSTRUCTIONS: dict[str, Any] = {
     "abs": absolute, "fmax": fmax, "select": select,
     "sqrt": instruction("llvm.sqrt", 1), "floor": instruction("llvm.floor", 1),
     "ceil": instruction("llvm.ceil", 1), "rint": instruction("llvm.rint", 1),
     "maximum": instruction("llvm.maximum", 2), "minimum": instruction("llvm.minimum", 2),
+    "copysign": instruction("llvm.copysign", 2),
     # These three are calls into the C library: right for any argument, and not vectorised.
     "sin": instruction("llvm.sin", 1), "cos": instruction("llvm.cos", 1), "pow": instruction("llvm.pow", 2),
 }  # fmt: skip

@@ -22,7 +22,9 @@ from .arithmetic import cos32, cos64, sin32, sin64
 SOURCES = tuple(sorted(map(str, Path(__file__).parents[1].rglob("*.py"))))  # any of them may be in a kernel
 
 # ---- words of a number -----------------------------------------------------------------------------------------------------------
-SAME = ("exp", "log", "log1p", "expm1", "tanh", "erf", "pow", "sqrt", "floor", "ceil", "rint")  # libdevice has them
+SAME = (  # libdevice has them
+    "exp", "log", "log1p", "expm1", "tanh", "erf", "pow", "sqrt", "floor", "ceil", "rint", "exp2", "log2", "log10", "copysign",
+)  # fmt: skip
 
 
 def absolute(x):

@@ -1,0 +1,90 @@
+"""Sums of products in one call (lerp, addcmul, addcdiv, rsub, add and sub with alpha), and other libraries' names of what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.op import HOMES, PUBLIC, SCALARS, publish
+from ..core.ops import pointwise
+from ..core.ops.axes import composed, tensors_of
+from ..core.ops.copy import cast
+from ..core.pointwise import define, pass_g
+from ..core.words import abs, select
+from ..dtypes import float64
+from . import activations, rounding, trigonometry  # noqa: F401  (what gets other names here)
+from .powers import pow
+
+define(
+    "lerp", "a + weight * (b - a), exact at both ends.",
+    lambda a, b, weight: select(abs(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1.0 - weight)),
+    lambda g, weight: g * (1.0 - weight), lambda g, weight: g * weight, lambda g, a, b: g * (b - a),
+)  # fmt: skip
+define(
+    "addcmul", "x + value * a * b.", lambda x, a, b, value=1.0: x + value * a * b,
+    pass_g, lambda g, b, value: g * (value * b), lambda g, a, value: g * (value * a),
+)  # fmt: skip
+define(
+    "addcdiv", "x + value * a / b.", lambda x, a, b, value=1.0: x + value * (a / b),
+    pass_g, lambda g, b, value: g * (value / b), lambda g, a, b, value: -g * (value * (a / b) / b),
+)  # fmt: skip
+added = define(
+    "added", "a + alpha * b.", lambda a, b, alpha=1.0: a + alpha * b, pass_g, lambda g, alpha: g * alpha,
+    kind="number", title="add", home="",
+)  # fmt: skip
+
+
+@composed
+def add(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """a + b, or a + alpha * b.
+
+    Shapes: those of a and b broadcast. Types: floats and integers. Raises ShapeError, DTypeError for two float types.
+    >>> fp.add(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
+    [7.0, 10.0]
+    """
+    return pointwise.add(a, b) if alpha == 1 else added(a, b, alpha=alpha)
+
+
+@composed
+def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """a - b, or a - alpha * b.
+
+    Shapes and types: as add.
+    >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
+    [-5.0, -6.0]
+    """
+    return pointwise.sub(a, b) if alpha == 1 else added(a, b, alpha=-alpha)
+
+
+@composed
+def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """b - a, or b - alpha * a. Shapes and types: as add.
+    >>> fp.rsub(fp.tensor([1.0, 2.0]), 10.0).tolist()
+    [9.0, 8.0]"""
+    return sub(b, a, alpha)
+
+
+@composed
+def positive(x: Any) -> Any:
+    """x itself. Shapes: any.
+    >>> fp.positive(fp.tensor([-1.0])).tolist()
+    [-1.0]"""
+    return tensors_of("positive", x)[0]
+
+
+@composed
+def float_power(a: Any, b: Any) -> Any:
+    """a to the power b, computed in float64, whatever their types.
+
+    Shapes: those of a and b broadcast.
+    >>> fp.float_power(fp.tensor([2, 3]), -1).numpy().round(4).tolist()
+    [0.5, 0.3333]
+    """
+    a, b = [x if isinstance(x, SCALARS) else cast(x, float64) for x in (a, b)]
+    return pow(a, b)
+
+
+OTHER_NAMES = """absolute=abs negative=neg multiply=mul subtract=sub divide=div true_divide=div greater=gt greater_equal=ge less=lt
+    less_equal=le not_equal=ne arcsin=asin arccos=acos arctan=atan arctan2=atan2 arcsinh=asinh arccosh=acosh arctanh=atanh fix=trunc
+    sgn=sign clip=clamp swish=silu"""
+for _name, _own in [pair.split("=") for pair in OTHER_NAMES.split()]:
+    publish(_name, PUBLIC[_own], HOMES[_own])
