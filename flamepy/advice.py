@@ -40,7 +40,6 @@ WRITTEN_OUT = spread({
     "count_nonzero": "(x != 0).sum()",
     "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
 })  # fmt: skip
-NORMS = "It would mix the rows of a batch; use nn.LayerNorm or nn.RMSNorm"
 LAYERS = {
     "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
     "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
@@ -119,10 +118,10 @@ ADVICE = {
     },
     "functional": {
         **WRITTEN_OUT,
-        "batch_norm": "It would mix the rows of a batch; use nn.functional.layer_norm",
         "multi_head_attention_forward": "nn.MultiHeadAttention(width, heads, causal=...)",
     },
     "nn": {
+        "SyncBatchNorm": "nn.BatchNorm2d: one process has the whole batch",
         **{name: WRITTEN_OUT[function] for name, function in LAYERS.items()},
         **{name: f"nn.functional.{function}(x, ...)" for name, function in SAME.items()},
         "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
@@ -130,7 +129,7 @@ ADVICE = {
         **{name: f"nn.functional.{function}(...)" for name, function in LOSSES.items()}, "Parameter": "flamepy.Parameter",
         "Softmax": "x.softmax(axis=-1)", "LogSoftmax": "x.log_softmax(axis=-1)",
         "utils": "flamepy.clip_grad_norm(grads, max_norm)",
-        "BatchNorm1d BatchNorm2d": NORMS,
+
         "Dropout2d": "x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads", "Identity": "nn.Sequential()",
     },

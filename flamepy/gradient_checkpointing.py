@@ -131,13 +131,15 @@ class Segment:
         self.check()
         again = Segment(self.run)
         again.keep = True
-        before_it = observers.entries, observers.reader
+        before_it, outer = (observers.entries, observers.reader), observers.again
         set_observers((again.add,), again.read)
+        observers.again = True
         before(self.random.back)
         try:
             with enable_grad():
                 self.run()
         finally:
+            observers.again = outer
             set_observers(*before_it)
             before(self.random.forth)
         if what := self.difference(again.entries):

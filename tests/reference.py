@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
+from reference_channels import CHANNELS, CHANNELS_INTERNAL
 from reference_pointwise import INTERNAL as INTERNAL_POINTWISE
 from reference_pointwise import POINTWISE as MORE_POINTWISE
 from reference_recurrent import INTERNAL_OF_POSITIONS, RECURRENT
@@ -299,12 +300,13 @@ ROWS = {
 }
 
 FAMILIES = {"pointwise": POINTWISE | MORE_POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
-            "spatial": SPATIAL, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
+            "spatial": SPATIAL, "channels": CHANNELS, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
             **FAMILIES_OF_SHAPES}
 REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for name, line in family.items()}
 
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL = {
+    **CHANNELS_INTERNAL,
     **INTERNAL_POINTWISE,
     "power": "pow", "whole_power": "pow", "clip": "clamp", "gelu_erf": "gelu", "gelu_tanh": "gelu", "bell": "gelu", "normal_tail": "gelu",
     "sum_to": "add", "sum_squares": "var", "variance": "var", "root": "std", "product": "matmul", "wide_product": "matmul",

@@ -51,6 +51,7 @@ ORDER = {  # where the op takes its arguments in another order than the oracle
     "gather": lambda x, index, axis: fp.gather(x, axis, index),
     "index_select": lambda x, index, axis: fp.index_select(x, axis, index),
     "getitem": operator.getitem,
+    "group_norm": lambda x, *weights, num_groups, **options: F.group_norm(x, num_groups, *weights, **options),
     "unfold": lambda x, *args: x.unfold(*args),
     "searchsorted": lambda x, v, **a: fp.searchsorted(fp.msort(x), v, **a),  # what is drawn is not in order
     "bucketize": lambda x, b, **a: fp.bucketize(x, fp.msort(b), **a),
@@ -224,7 +225,21 @@ def test_gradient_of_one_tensor_used_twice(name: str) -> None:
             x = np.random.default_rng(0).uniform(0.3, 0.9, shapes.pop())
             assert fp.gradcheck(lambda x: fn(*[x] * n), leaves([x])), (name, sample)
             tried += 1
-    assert tried or name in ("linear", "layer_norm", "rms_norm", "lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_cell", *CONVOLUTIONS)
+    assert tried or name in (
+        "batch_norm",
+        "instance_norm",
+        "group_norm",
+        "linear",
+        "layer_norm",
+        "rms_norm",
+        "lstm",
+        "gru",
+        "rnn",
+        "lstm_cell",
+        "gru_cell",
+        "rnn_cell",
+        *CONVOLUTIONS,
+    )
 
 
 @pytest.mark.parametrize(("device", "name"), placed(SECOND), indirect=["device"])

@@ -224,8 +224,23 @@ NETWORK: dict[str, Row] = {
     ),
 }
 from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)
+from torch_adapters_channels import CHANNELS  # noqa: E402
 from torch_adapters_pointwise import POINTWISE  # noqa: E402
 from torch_adapters_shapes import SHAPES  # noqa: E402
 from torch_adapters_spatial import SPATIAL  # noqa: E402
 
-ADAPTERS = {**BINARY, **UNARY, **ACTIVATIONS, **REDUCE, **MATRIX, **SHAPE, **LOSSES, **NETWORK, **ARRAYS, **SHAPES, **SPATIAL, **POINTWISE}
+ADAPTERS = {
+    **CHANNELS,
+    **BINARY,
+    **UNARY,
+    **ACTIVATIONS,
+    **REDUCE,
+    **MATRIX,
+    **SHAPE,
+    **LOSSES,
+    **NETWORK,
+    **ARRAYS,
+    **SHAPES,
+    **SPATIAL,
+    **POINTWISE,
+}

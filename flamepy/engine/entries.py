@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
 from ..bus import heard
 from ..core.errors import GradientError
+from ..core.modes import thread
 from ..core.tape import TapeEntry, file_line
 from ..core.tensor import attach
 
@@ -86,8 +88,9 @@ class Taken(tuple[Any, int]):
 
 
 class Observers(threading.local):
-    """In this thread: who is told of each new entry, and who of what ops read, recorded or not."""
+    """In this thread: who is told of each new entry, and who of what ops read, recorded or not; whether a checkpointed block runs again."""
 
+    again = False
     entries: tuple[Callable[[TapeEntry], None], ...] = ()
     reader: Callable[[Sequence[Any]], None] | None = None
 
@@ -115,6 +118,22 @@ def set_observers(entries: tuple[Callable[[TapeEntry], None], ...], reader: Call
             heard.append(observers.told)
         elif not observing and observers.told in heard:
             heard.remove(observers.told)
+
+
+@contextmanager
+def own_state() -> Iterator[bool]:
+    """Around what a layer writes into state of its own, as running statistics are: nobody observes it, nothing of it is recorded. False
+    says that it is not to be done: a checkpointed block runs again, whose first run has done it."""
+    told, recording = (observers.entries, observers.reader), thread.modes.recording
+    if told != ((), None):
+        set_observers((), None)
+    thread.modes.recording = False
+    try:
+        yield not observers.again
+    finally:
+        thread.modes.recording = recording
+        if told != ((), None):
+            set_observers(*told)
 
 
 def watched() -> bool:

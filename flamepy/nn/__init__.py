@@ -27,6 +27,14 @@ from .augment import CutMix as CutMix
 from .augment import DropBlock2d as DropBlock2d
 from .augment import MixUp as MixUp
 from .augment import StochasticDepth as StochasticDepth
+from .channel_norms import BatchNorm1d as BatchNorm1d
+from .channel_norms import BatchNorm2d as BatchNorm2d
+from .channel_norms import BatchNorm3d as BatchNorm3d
+from .channel_norms import GroupNorm as GroupNorm
+from .channel_norms import InstanceNorm1d as InstanceNorm1d
+from .channel_norms import InstanceNorm2d as InstanceNorm2d
+from .channel_norms import InstanceNorm3d as InstanceNorm3d
+from .channel_norms import LocalResponseNorm as LocalResponseNorm
 from .containers import ModuleDict as ModuleDict
 from .containers import ModuleList as ModuleList
 from .containers import Sequential as Sequential
@@ -46,6 +54,7 @@ from .low_rank import lora_parameters as lora_parameters
 from .low_rank import lora_state as lora_state
 from .low_rank import merge_lora as merge_lora
 from .module import Module as Module
+from .names import from_torch as from_torch
 from .names import from_torch_names as from_torch_names
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm

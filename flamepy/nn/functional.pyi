@@ -32,10 +32,12 @@ from ..ops import hardsigmoid as hardsigmoid
 from ..ops import hardswish as hardswish
 from ..ops import hardtanh as hardtanh
 from ..ops import huber_loss as huber_loss
+from ..ops import instance_norm as instance_norm
 from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
 from ..ops import leaky_relu as leaky_relu
 from ..ops import linear as linear
+from ..ops import local_response_norm as local_response_norm
 from ..ops import log_softmax as log_softmax
 from ..ops import logsigmoid as logsigmoid
 from ..ops import lp_pool1d as lp_pool1d

@@ -10,6 +10,7 @@ writes).
     reduce_more.py variance.py                      many numbers to one
     scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
+    channel_norms.py                                one channel at a time
     rotary.py                                       pairs of a row, by its position
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
@@ -29,6 +30,7 @@ from ..core.ops import axes, copy, indexing, matrices, pointwise, reduce, shape 
 from . import (  # noqa: F401
     activations,
     attention,
+    channel_norms,
     conv,
     counting,
     diagonals,

@@ -1550,6 +1550,15 @@ def linear(
     [0.0, 2.0]
     """
 
+# flamepy/ops/channel_norms.py: local_response_norm
+def local_response_norm(x: TensorLike, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * mean of x^2 over `size` neighbouring channels) ** beta (Krizhevsky et al. 2012).
+
+    Shapes: x (N, C, ...) with three axes or more; the result has x's. Beyond the first and last channel are zeros. Raises ShapeError.
+    >>> F.local_response_norm(fp.ones(1, 3, 1), 2, alpha=2.0, beta=1.0, k=0.0).numpy().round(2).ravel().tolist()
+    [1.0, 0.5, 0.5]
+    """
+
 # flamepy/core/ops/pointwise.py: "log"
 def log(x: TensorLike, /) -> Tensor:
     """Natural logarithm; -inf at zero, NaN below.
@@ -3137,6 +3146,16 @@ def vstack(tensors: Iterable[TensorLike]) -> Tensor:
     """Tensors below each other, those of one axis as rows. Shapes: (n,), (m, n) give (m + 1, n).
     >>> fp.vstack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
     [[1, 2], [3, 4]]
+    """
+
+# flamepy/ops/channel_norms.py: weight_standardize
+def weight_standardize(weight: TensorLike, eps: float = 1e-05) -> Tensor:
+    """(weight - mean) / sqrt(var + eps) for each output channel, over all other axes (Qiao et al. 2019, arXiv:1903.10520); for use as
+    F.conv2d(x, F.weight_standardize(conv.weight)).
+
+    Shapes: weight (O, ...), with two axes or more; the result has the same. Raises ShapeError.
+    >>> F.weight_standardize(fp.tensor([[1.0, 3.0], [4.0, 8.0]])).numpy().round(2).tolist()
+    [[-1.0, 1.0], [-1.0, 1.0]]
     """
 
 # flamepy/core/ops/pointwise.py: "where"

@@ -30,6 +30,7 @@ from .runtime.stream import CudaStream, Launch
 
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
+    "rows.channels",
     "loops.maps", "loops.moves", "loops.scatter", "loops.random", "rows.rows", "loops.reduce", "loops.scan", "loops.spans",
     "loops.order", "products.matmul", "attention.attention", "conv.conv", "conv.pooling", "conv.tables", "recurrent",
 )  # fmt: skip

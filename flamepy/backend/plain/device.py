@@ -1,6 +1,6 @@
 """The device "plain" (core/plain.py) as one that may be recorded, and shares its memory with other libraries.
 
-The kernels beside core's are in rows.py, networks.py, recurrent.py and spans.py.
+The kernels beside core's are in rows.py, channels.py, networks.py, recurrent.py and spans.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...core.dtypes import STORED, computed
 from ...core.kernels import KERNELS
 from ..base import Buffer, Device
 from ..host import HostStream
-from . import networks, order, recurrent, rows, spans  # noqa: F401  (their kernels enter the list)
+from . import channels, networks, order, recurrent, rows, spans  # noqa: F401  (their kernels enter the list)
 
 
 def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
