@@ -9,6 +9,7 @@ from ..ops import adaptive_max_pool3d as adaptive_max_pool3d
 from ..ops import avg_pool1d as avg_pool1d
 from ..ops import avg_pool2d as avg_pool2d
 from ..ops import avg_pool3d as avg_pool3d
+from ..ops import batch_norm as batch_norm
 from ..ops import binary_cross_entropy as binary_cross_entropy
 from ..ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from ..ops import celu as celu
@@ -25,6 +26,7 @@ from ..ops import elu as elu
 from ..ops import embedding as embedding
 from ..ops import gelu as gelu
 from ..ops import glu as glu
+from ..ops import group_norm as group_norm
 from ..ops import gru as gru
 from ..ops import gru_cell as gru_cell
 from ..ops import hardshrink as hardshrink
@@ -75,6 +77,7 @@ from ..ops import swish as swish
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink
 from ..ops import threshold as threshold
+from ..ops import weight_standardize as weight_standardize
 from ..ops.pads import flat_pad
 
 pad = flat_pad

@@ -432,6 +432,28 @@ def avg_pool3d(
     [[[[1.0]]]]
     """
 
+# flamepy/ops/channel_norms.py: batch_norm
+def batch_norm(
+    x: TensorLike,
+    running_mean: TensorLike,
+    running_var: TensorLike,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel (Ioffe & Szegedy 2015, arXiv:1502.03167).
+
+    In training mean and variance are the batch's, and running_mean and running_var, unless they are None, move towards them in place by
+    `momentum` (the variance as n - 1 numbers of n show it); else they are what is normalised by, and are constants.
+
+    Shapes: x (N, C) or (N, C, ...), the others (C,); the result has x's. Integers give float32. Raises ShapeError, in training for a
+    single number a channel too, GradientError for running statistics that require grad.
+    >>> F.batch_norm(fp.tensor([[1.0], [3.0]]), None, None, training=True).numpy().round(2).tolist()
+    [[-1.0], [1.0]]
+    """
+
 # flamepy/ops/losses.py: binary_cross_entropy
 def binary_cross_entropy(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1].
@@ -1222,6 +1244,22 @@ def greater_equal(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, True]
     """
 
+# flamepy/ops/channel_norms.py: group_norm
+def group_norm(
+    x: TensorLike,
+    num_groups: int,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, where mean and variance are those of `num_groups` groups of channels of each example
+    (Wu & He 2018, arXiv:1803.08494).
+
+    Shapes: x (N, C) or (N, C, ...), weight and bias (C,); the result has x's. Integers give float32. Raises ShapeError.
+    >>> F.group_norm(fp.tensor([[1.0, 3.0, 4.0, 8.0]]), 2).numpy().round(2).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
+    """
+
 # flamepy/ops/recurrent.py: gru
 def gru(
     x: TensorLike,
@@ -1384,6 +1422,25 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     """The slices of x along `axis` at the integers in the 1-D `index`. Shapes: x's with index's size at the axis.
     >>> fp.index_select(fp.tensor([1.0, 2.0, 3.0]), 0, [2, 0]).tolist()
     [3.0, 1.0]
+    """
+
+# flamepy/ops/channel_norms.py: instance_norm
+def instance_norm(
+    x: TensorLike,
+    running_mean: TensorLike | None = None,
+    running_var: TensorLike | None = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """batch_norm() of each example by itself (Ulyanov et al. 2016, arXiv:1607.08022).
+
+    Running statistics, where they are given, move towards the mean of the examples' ones; use_input_stats=False normalises by them.
+    Shapes: x (N, C, ...), the others (C,); the result has x's. Raises ShapeError, for a single number a channel of an example too.
+    >>> F.instance_norm(fp.tensor([[[1.0, 3.0], [4.0, 8.0]]])).numpy().round(2).tolist()
+    [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
 
 # flamepy/ops/logic.py: isclose

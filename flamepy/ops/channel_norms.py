@@ -26,9 +26,9 @@ from ..engine.entries import own_state
 from ..engine.forms import form
 from ..engine.half import together
 from ..engine.kept import number
-from .conv import avg_pool2d
+from .pads import pad
+from .pools import avg_pool2d
 from .row_norms import layer_norm_op, tensors_or_none
-from .shape_more import pad
 from .widening import narrowed, widened
 
 Sizes = tuple[int, ...]
