@@ -25,14 +25,12 @@ TYPES = {
 LOSSES = {
     "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "HuberLoss": "huber_loss",
     "SmoothL1Loss": "smooth_l1_loss", "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
+    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
 }  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
 WRITTEN_OUT = spread({
     "normalize": "x / (x * x).sum(axis=1, keepdims=True).sqrt().clamp(min=1e-12)",
-    "cosine_similarity": "(x * y).sum(axis=1) / ((x * x).sum(axis=1) * (y * y).sum(axis=1)).sqrt()",
-    "pairwise_distance": "((x - y) ** 2).sum(axis=-1).sqrt()",
-    "kl_div": "(y * (y.log() - x)).sum() / len(x)", "poisson_nll_loss": "(x.exp() - y * x).mean()",
-    "soft_margin_loss": "(-y * x).softplus().mean()",
     "mm bmm mv inner": "x @ y", "dot": "(x * y).sum()", "outer": "x.reshape(-1, 1) * y", "addmm": "x + y @ z",
     "equal": "flamepy.array_equal(x, y)",
     "nonzero": "numpy.argwhere(x.numpy())",
@@ -40,11 +38,8 @@ WRITTEN_OUT = spread({
     "count_nonzero": "(x != 0).sum()",
     "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
 })  # fmt: skip
-LAYERS = {
-    "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
-    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
-}  # fmt: skip
 SHARED = {
+    **{name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")},
     "bernoulli": "(flamepy.rand_like(x) < x).to(x.dtype)",
     "multinomial": "numpy.random.default_rng().choice(n, p=x.numpy())",
 }  # fmt: skip
@@ -122,7 +117,6 @@ ADVICE = {
     },
     "nn": {
         "SyncBatchNorm": "nn.BatchNorm2d: one process has the whole batch",
-        **{name: WRITTEN_OUT[function] for name, function in LAYERS.items()},
         **{name: f"nn.functional.{function}(x, ...)" for name, function in SAME.items()},
         "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
         "ZeroPad2d ConstantPad2d": "flamepy.pad(x, widths)", "Unflatten": "x.reshape(shape)",

@@ -108,17 +108,18 @@ class Methods(TensorMethods):
     def atleast_3d(self, *xs: TensorLike) -> Tensor:
         """Tensors with three axes at least; several give a list. See flamepy.atleast_3d."""
     # flamepy/ops/losses.py: binary_cross_entropy
-    def binary_cross_entropy(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
-        """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]. See flamepy.binary_cross_entropy."""
+    def binary_cross_entropy(self, target: TensorLike, weight: TensorLike | None = None, *, reduction: str = 'mean') -> Tensor:
+        """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each. See flamepy.binary_cross_entropy."""
     # flamepy/ops/losses.py: binary_cross_entropy_with_logits
     def binary_cross_entropy_with_logits(
         self,
         target: TensorLike,
+        weight: TensorLike | None = None,
         *,
         pos_weight: TensorLike | None = None,
         reduction: str = 'mean',
     ) -> Tensor:
-        """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives. See flamepy.binary_cross_entropy_with_logits."""
+        """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element. See flamepy.binary_cross_entropy_with_logits."""
     # flamepy/ops/counting.py: bincount
     def bincount(self, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
         """How often each whole number from 0 on occurs in x (int64), or the sum of its weights. See flamepy.bincount."""
@@ -170,14 +171,15 @@ class Methods(TensorMethods):
     # flamepy/ops/trigonometry.py: "cosh"
     def cosh(self) -> Tensor:
         """Hyperbolic cosine. See flamepy.cosh."""
-    # flamepy/ops/losses.py: cross_entropy
+    # flamepy/ops/cross_entropy.py: cross_entropy
     def cross_entropy(
         self,
-        ids: TensorLike,
-        *,
+        target: TensorLike,
         weight: TensorLike | None = None,
+        *,
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
         reduction: str = 'mean',
     ) -> Tensor:
         """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too. See flamepy.cross_entropy."""
@@ -570,12 +572,12 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "neg"
     def negative(self) -> Tensor:
         """-x. See flamepy.negative."""
-    # flamepy/ops/losses.py: nll_loss
+    # flamepy/ops/cross_entropy.py: nll_loss
     def nll_loss(
         self,
-        ids: TensorLike,
-        *,
+        target: TensorLike,
         weight: TensorLike | None = None,
+        *,
         ignore_index: int = -100,
         reduction: str = 'mean',
     ) -> Tensor:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
+from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
 from reference_channels import CHANNELS, CHANNELS_INTERNAL
+from reference_losses import LOSSES, LOSSES_INTERNAL
 from reference_pointwise import INTERNAL as INTERNAL_POINTWISE
 from reference_pointwise import POINTWISE as MORE_POINTWISE
 from reference_recurrent import INTERNAL_OF_POSITIONS, RECURRENT
@@ -231,16 +232,16 @@ def loss(elementwise: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     return lambda x, t, reduction="mean", **options: reduced(elementwise(x, t, **options), reduction)
 
 
-def nll_loss(x: np.ndarray, t: np.ndarray, ignore_index: int = -100, reduction: str = "mean") -> np.ndarray:
-    kept = t != ignore_index
+def nll_loss(x: np.ndarray, t: np.ndarray, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> np.ndarray:
+    kept = (t != ignore_index) * (1 if weight is None else weight[t])
     losses = -np.take_along_axis(x, np.where(kept, t, 0)[:, None], 1)[:, 0] * kept
     return losses.sum() / kept.sum() if reduction == "mean" else reduced(losses, reduction)
 
 
-def cross_entropy(x: np.ndarray, t: np.ndarray, label_smoothing: float = 0.0, **options: Any) -> np.ndarray:
-    logp = x - np.log(np.exp(x).sum(1, keepdims=True))
-    flat = np.broadcast_to(logp.mean(1, keepdims=True), x.shape)
-    return nll_loss((1 - label_smoothing) * logp + label_smoothing * flat, t, **options)
+def cross_entropy(x: np.ndarray, t: np.ndarray, label_smoothing: float = 0.0, z_loss: float = 0.0, **options: Any) -> np.ndarray:
+    lse = np.log(np.exp(x).sum(1, keepdims=True))
+    flat = np.broadcast_to((x - lse).mean(1, keepdims=True), x.shape)
+    return nll_loss((1 - label_smoothing) * (x - lse) + label_smoothing * flat - z_loss * lse**2, t, **options)
 
 
 def bce_with_logits(x: np.ndarray, t: np.ndarray, pos_weight: Any = 1.0) -> np.ndarray:
@@ -260,8 +261,10 @@ EACH = [{}, {"axis": 1}, {"axis": 0}]
 LINES: list[Any] = [(((0, 3),), (), {}), (((5,),), (), {})]
 REDUCTIONS: list[dict[str, Any]] = [{}, {"reduction": "none"}, {"reduction": "sum"}]
 PAIRS = [((3, 4), (3, 4)), ((5,), (5,)), ((), ())]
-CLASSES: list[dict[str, Any]] = [*REDUCTIONS, {"ignore_index": 1}, {"ignore_index": 1, "reduction": "none"}]
-SMOOTHED: list[dict[str, Any]] = [{"label_smoothing": 0.1}, {"label_smoothing": 0.2, "ignore_index": 0}]
+CLASSES: list[dict[str, Any]] = [*REDUCTIONS, {"ignore_index": 1}, {"ignore_index": 1, "reduction": "none"}, {"weight": np.arange(1.0, 5)}]
+SMOOTHED: list[dict[str, Any]] = [
+    {"label_smoothing": 0.1}, {"label_smoothing": 0.2, "ignore_index": 0}, {"z_loss": 0.1}, {"z_loss": 0.1, "label_smoothing": 0.2},
+    {"z_loss": 0.1, "weight": np.arange(1.0, 5), "ignore_index": 1, "reduction": "none"}]
 HEADS = [((2, 3, 4), (2, 5, 4), (2, 5, 6)), ((2, 2, 4, 3), (2, 2, 4, 3), (2, 2, 4, 3))]
 ROWS = {
     "softmax": case(softmax, shapes=SOLID, attrs=EACH, also=LINES),
@@ -288,11 +291,12 @@ ROWS = {
     "huber_loss": case(loss(lambda x, t, delta=1.0: np.where(
         np.abs(x - t) < delta, 0.5 * (x - t)**2, delta * (np.abs(x - t) - 0.5 * delta))), R, R, shapes=PAIRS,
         attrs=[*REDUCTIONS, {"delta": 0.6}]),
-    "binary_cross_entropy": case(loss(lambda x, t: -(t * np.log(x) + (1 - t) * np.log1p(-x))), UNIT, fixed(UNIT),
-                                 shapes=PAIRS, attrs=REDUCTIONS),
-    "binary_cross_entropy_with_logits": case(loss(bce_with_logits), R, fixed(UNIT), shapes=PAIRS,
-                                             attrs=REDUCTIONS, also=[
-        (PAIRS[0], (), {"pos_weight": np.array([0.5, 1.0, 2.0, 3.0])})]),
+    "binary_cross_entropy": case(
+        loss(lambda x, t, weight=1.0: -weight * (t * np.log(x) + (1 - t) * np.log1p(-x))), UNIT, UNIT, shapes=PAIRS,
+        attrs=REDUCTIONS, also=[(PAIRS[0], (), {"weight": np.array([0.5, 1.0, 2.0, 3.0])})]),
+    "binary_cross_entropy_with_logits": case(
+        loss(lambda x, t, weight=1.0, **o: weight * bce_with_logits(x, t, **o)), R, UNIT, shapes=PAIRS, attrs=REDUCTIONS, also=[
+            (PAIRS[0], (), {"pos_weight": np.array([0.5, 1.0, 2.0, 3.0]), "weight": np.array([[0.5], [1.0], [2.0]])})]),
     "scaled_dot_product_attention": case(attention, R, R, R, shapes=HEADS, attrs=[{}, {"is_causal": True}],
                                          second=False, also=[
         (HEADS[1], (np.tri(4, dtype=np.bool_),), {}),
@@ -301,7 +305,7 @@ ROWS = {
 
 FAMILIES = {"pointwise": POINTWISE | MORE_POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
             "spatial": SPATIAL, "channels": CHANNELS, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
-            **FAMILIES_OF_SHAPES}
+            "losses": LOSSES, **FAMILIES_OF_SHAPES}
 REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for name, line in family.items()}
 
 # Ops without a public name, and the public one whose line exercises them.
@@ -320,5 +324,6 @@ INTERNAL = {
     **INTERNAL_OF_SHAPES,
     **INTERNAL_OF_SPATIAL,
     **INTERNAL_OF_POSITIONS,
+    **LOSSES_INTERNAL,
 }
 # fmt: on

@@ -92,13 +92,13 @@ def test_cross_entropy_and_its_gradient(dtype: Any, cols: int, at: int, mean: bo
     losses.backward(torch.tensor(np.broadcast_to(g / (many - 1 if mean else 1), many).astype(float64)))
     small, size, found, one = wide.type(smoothing), x.size, np.array([-1, 0, many - 1]), (many, wide)
     if wide == dtype:
-        consts = small, -100, mean, many, cols
+        consts = small, wide.type(0), -100, mean, many, cols
         loss, dx = run(loss_bodies.cross_entropy_row, [one, (size, wide)], [x, ids, found], consts, wide, at)
         dx = dx.reshape(many, cols) * g[:, None]
     else:
-        consts = small, -100, many, cols
+        consts = small, wide.type(0), -100, many, cols
         loss, kept = run(loss_bodies.half_cross_entropy_row, [one, (2 * many, wide)], [x, ids], consts, wide, at)
-        consts = small, -100, mean, not mean, many, cols
+        consts = small, wide.type(0), -100, mean, not mean, many, cols
         (dx,) = run(loss_bodies.half_cross_entropy_dx_row, [(size, wide)], [g, x, ids, found, kept], consts, wide, at)
     close(loss, losses.detach().numpy(), wide)
     close(dx.reshape(-1), t.grad.numpy(), wide, np.abs(g).max() / (many - 1 if mean else 1))
@@ -160,7 +160,7 @@ def test_rows_with_nan_and_infinities(cols: int) -> None:
     assert np.isnan(found[[0, 1, 3]]).all() and (found[2, ::2] == 0).all()
     close(found[[2, 4, 5]].reshape(-1), exact[[2, 4, 5]], float32)
     ids = np.zeros(6, np.int64) + 1
-    ins, consts = [x, ids, np.array([-1, 0, 6])], (float32.type(0), -100, True, 6, cols)
+    ins, consts = [x, ids, np.array([-1, 0, 6])], (float32.type(0), float32.type(0), -100, True, 6, cols)
     loss, _ = run(loss_bodies.cross_entropy_row, [(6, float32), None], ins, consts, float32)
     assert np.isnan(loss[[0, 1, 3]]).all()
     close(loss[[2, 4, 5]], -np.log(exact[[2, 4, 5], 1]), float32)

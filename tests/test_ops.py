@@ -47,7 +47,7 @@ SELECTING = ["eq", "ne", "lt", "le", "gt", "ge", "argmax", "argmin"]
 TOLERANCE = {"float32": {"rtol": 4e-6, "atol": 4e-6}, "float64": {"rtol": 1e-12, "atol": 1e-12}}
 
 
-ORDER = {  # where the op takes its arguments in another order than the oracle
+ORDER = {  # where the op takes its arguments in another order than the oracle, or has another name
     "gather": lambda x, index, axis: fp.gather(x, axis, index),
     "index_select": lambda x, index, axis: fp.index_select(x, axis, index),
     "getitem": operator.getitem,
@@ -55,6 +55,7 @@ ORDER = {  # where the op takes its arguments in another order than the oracle
     "unfold": lambda x, *args: x.unfold(*args),
     "searchsorted": lambda x, v, **a: fp.searchsorted(fp.msort(x), v, **a),  # what is drawn is not in order
     "bucketize": lambda x, b, **a: fp.bucketize(x, fp.msort(b), **a),
+    "soft_cross_entropy": F.cross_entropy,
 }
 
 

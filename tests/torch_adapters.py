@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch_adapters_losses import ROWS
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -199,16 +200,17 @@ SHAPE: dict[str, Row] = {
     "clone": Row("clone", lambda x, **options: x.clone(**options), given("memory_format")),
 }
 LOSSES: dict[str, Row] = {
-    "nn.functional.cross_entropy": Row("cross_entropy", F.cross_entropy, lambda x, t, **k: t.is_floating_point()),
+    "nn.functional.cross_entropy": Row(
+        "cross_entropy", F.cross_entropy, lambda x, t, **k: t.is_floating_point() and k.get("ignore_index", -1) >= 0
+    ),
     "nn.functional.nll_loss": Row("nll_loss", F.nll_loss),
     "nn.functional.mse_loss": Row("mse_loss", F.mse_loss),
     "nn.functional.l1_loss": Row("l1_loss", F.l1_loss),
     "nn.functional.smooth_l1_loss": Row("smooth_l1_loss", F.smooth_l1_loss),
     "nn.functional.huber_loss": Row("huber_loss", F.huber_loss),
-    "nn.functional.binary_cross_entropy": Row("binary_cross_entropy", F.binary_cross_entropy, given("weight"), fixed=(1,)),
-    "nn.functional.binary_cross_entropy_with_logits": Row(
-        "binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, given("weight"), fixed=(1,)
-    ),
+    "nn.functional.binary_cross_entropy": Row("binary_cross_entropy", F.binary_cross_entropy),
+    "nn.functional.binary_cross_entropy_with_logits": Row("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits),
+    **{name: Row(op, call, **more) for name, (op, call, more) in ROWS.items()},
 }
 NETWORK: dict[str, Row] = {
     "softmax": Row("softmax", lambda x, dim, **k: fp.softmax(x, axis=dim, **k), given("dtype")),

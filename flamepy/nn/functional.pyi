@@ -13,17 +13,22 @@ from ..ops import batch_norm as batch_norm
 from ..ops import binary_cross_entropy as binary_cross_entropy
 from ..ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from ..ops import celu as celu
+from ..ops import contrastive_loss as contrastive_loss
 from ..ops import conv1d as conv1d
 from ..ops import conv2d as conv2d
 from ..ops import conv3d as conv3d
 from ..ops import conv_transpose1d as conv_transpose1d
 from ..ops import conv_transpose2d as conv_transpose2d
 from ..ops import conv_transpose3d as conv_transpose3d
+from ..ops import cosine_embedding_loss as cosine_embedding_loss
+from ..ops import cosine_similarity as cosine_similarity
 from ..ops import cross_entropy as cross_entropy
+from ..ops import dice_loss as dice_loss
 from ..ops import drop_block2d as drop_block2d
 from ..ops import dropout as dropout
 from ..ops import elu as elu
 from ..ops import embedding as embedding
+from ..ops import gaussian_nll_loss as gaussian_nll_loss
 from ..ops import gelu as gelu
 from ..ops import glu as glu
 from ..ops import group_norm as group_norm
@@ -33,8 +38,10 @@ from ..ops import hardshrink as hardshrink
 from ..ops import hardsigmoid as hardsigmoid
 from ..ops import hardswish as hardswish
 from ..ops import hardtanh as hardtanh
+from ..ops import hinge_embedding_loss as hinge_embedding_loss
 from ..ops import huber_loss as huber_loss
 from ..ops import instance_norm as instance_norm
+from ..ops import kl_div as kl_div
 from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
 from ..ops import leaky_relu as leaky_relu
@@ -47,13 +54,19 @@ from ..ops import lp_pool2d as lp_pool2d
 from ..ops import lp_pool3d as lp_pool3d
 from ..ops import lstm as lstm
 from ..ops import lstm_cell as lstm_cell
+from ..ops import margin_ranking_loss as margin_ranking_loss
 from ..ops import max_pool1d as max_pool1d
 from ..ops import max_pool2d as max_pool2d
 from ..ops import max_pool3d as max_pool3d
 from ..ops import mish as mish
 from ..ops import mse_loss as mse_loss
+from ..ops import multi_margin_loss as multi_margin_loss
+from ..ops import multilabel_margin_loss as multilabel_margin_loss
+from ..ops import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from ..ops import nll_loss as nll_loss
 from ..ops import one_hot as one_hot
+from ..ops import pairwise_distance as pairwise_distance
+from ..ops import poisson_nll_loss as poisson_nll_loss
 from ..ops import prelu as prelu
 from ..ops import quick_gelu as quick_gelu
 from ..ops import relu as relu
@@ -65,8 +78,10 @@ from ..ops import rope as rope
 from ..ops import scaled_dot_product_attention as scaled_dot_product_attention
 from ..ops import selu as selu
 from ..ops import sigmoid as sigmoid
+from ..ops import sigmoid_focal_loss as sigmoid_focal_loss
 from ..ops import silu as silu
 from ..ops import smooth_l1_loss as smooth_l1_loss
+from ..ops import soft_margin_loss as soft_margin_loss
 from ..ops import softmax as softmax
 from ..ops import softmin as softmin
 from ..ops import softplus as softplus
@@ -77,6 +92,9 @@ from ..ops import swish as swish
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink
 from ..ops import threshold as threshold
+from ..ops import triplet_margin_loss as triplet_margin_loss
+from ..ops import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from ..ops import tversky_loss as tversky_loss
 from ..ops import weight_standardize as weight_standardize
 from ..ops.pads import flat_pad
 

@@ -12,6 +12,8 @@ writes).
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     channel_norms.py                                one channel at a time
     rotary.py                                       pairs of a row, by its position
+    rows.py row_norms.py rowwise.py                 one row at a time
+    cross_entropy.py losses.py margins.py similarity.py overlap.py    losses
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
     random.py drops.py                              random numbers
@@ -33,13 +35,16 @@ from . import (  # noqa: F401
     channel_norms,
     conv,
     counting,
+    cross_entropy,
     diagonals,
     drops,
     joining,
     logarithms,
     logic,
     losses,
+    margins,
     more_activations,
+    overlap,
     pads,
     picking,
     pools,
@@ -55,6 +60,7 @@ from . import (  # noqa: F401
     rows,
     scans,
     shape_more,
+    similarity,
     sorting,
     spellings,
     stacking,

@@ -455,8 +455,14 @@ def batch_norm(
     """
 
 # flamepy/ops/losses.py: binary_cross_entropy
-def binary_cross_entropy(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
-    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1].
+def binary_cross_entropy(
+    x: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    *,
+    reduction: str = 'mean',
+) -> Tensor:
+    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each.
 
     Shapes and errors: as mse_loss; ValueError for x outside [0, 1].
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
@@ -467,13 +473,14 @@ def binary_cross_entropy(x: TensorLike, target: TensorLike, *, reduction: str = 
 def binary_cross_entropy_with_logits(
     x: TensorLike,
     target: TensorLike,
+    weight: TensorLike | None = None,
     *,
     pos_weight: TensorLike | None = None,
     reduction: str = 'mean',
 ) -> Tensor:
-    """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives.
+    """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element.
 
-    Shapes and errors: as mse_loss.
+    Shapes and errors: as mse_loss. No gradient reaches a pos_weight.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
     """
@@ -603,6 +610,22 @@ def column_stack(tensors: Iterable[TensorLike]) -> Tensor:
     """Tensors side by side, those of one axis as columns. Shapes: (n,), (n, m) give (n, m + 1).
     >>> fp.column_stack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
     [[1, 3], [2, 4]]
+    """
+
+# flamepy/ops/similarity.py: contrastive_loss
+def contrastive_loss(
+    x1: TensorLike,
+    x2: TensorLike,
+    target: TensorLike,
+    *,
+    margin: float = 1.0,
+    reduction: str = 'mean',
+) -> Tensor:
+    """d^2 / 2 where the target is 1, a pair that belongs together; max(0, margin - d)^2 / 2 where it is 0. d = |x1 - x2|.
+
+    Hadsell, Chopra & LeCun 2006, whose Y is 1 - target. Shapes: x1 and x2 (..., width), target (...).
+    >>> F.contrastive_loss(fp.tensor([[0.0], [0.0]]), [[2.0], [0.5]], [1, 0], reduction="none").tolist()
+    [2.0, 0.125]
     """
 
 # flamepy/ops/conv.py: conv1d
@@ -748,25 +771,58 @@ def cosh(x: TensorLike, /) -> Tensor:
     [2.3524, 2.3524]
     """
 
-# flamepy/ops/losses.py: cross_entropy
+# flamepy/ops/similarity.py: cosine_embedding_loss
+def cosine_embedding_loss(
+    x1: TensorLike,
+    x2: TensorLike,
+    target: TensorLike,
+    *,
+    margin: float = 0.0,
+    reduction: str = 'mean',
+) -> Tensor:
+    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+
+    Shapes: x1 and x2 (rows, width) or (width,), target (rows,) or ().
+    >>> F.cosine_embedding_loss(fp.tensor([[1.0, 0.0]]), fp.tensor([[1.0, 0.0]]), [-1]).item()
+    1.0
+    """
+
+# flamepy/ops/similarity.py: cosine_similarity
+@overload
+def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: int = 1, eps: float = 1e-08) -> Tensor: ...
+@overload
+def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """The sum of x1 x2 along an axis, divided by the length of each, which counts as eps at least.
+
+    Shapes: any two that broadcast; the axis goes. Raises IndexOutOfRange for an axis that is not there.
+    >>> round(F.cosine_similarity(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]]).item(), 4)
+    0.7071
+    """
+
+# flamepy/ops/cross_entropy.py: cross_entropy
 def cross_entropy(
     x: TensorLike,
-    ids: TensorLike,
-    *,
+    target: TensorLike,
     weight: TensorLike | None = None,
+    *,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
     reduction: str = 'mean',
 ) -> Tensor:
     """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
 
-    Ignored rows have the gradient 0, whatever they hold.
+    Ignored rows have the gradient 0, whatever they hold. A float target of the logits' shape is a probability for each class: the loss
+    is -sum(target * log_softmax(x)) over the classes, its mean over all of them, and the gradient reaches the target, too.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
-    classes. Where both of the last two would fit: ShapeError.
+    classes. Where both of the last two would fit: ShapeError. Beside probabilities the classes are the second axis.
     `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567); `weight` (classes,): what
-    each class counts, also in the mean.
+    each class counts, also in the mean; `z_loss` adds so much of logsumexp(x)^2 to each row's loss, which keeps logits near 0
+    (Chowdhery et al. 2022, arXiv:2204.02311).
     Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
+    0.6931
+    >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [[0.5, 0.5]]).item(), 4)
     0.6931
     """
 
@@ -860,6 +916,18 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     Shapes: (n, m, ...) gives (..., k), k the elements of that diagonal. Raises ShapeError.
     >>> fp.diagonal(fp.tensor([[1, 2], [3, 4]])).tolist()
     [1, 4]
+    """
+
+# flamepy/ops/overlap.py: dice_loss
+@overload
+def dice_loss(x: TensorLike, target: TensorLike, *, smooth: float = 1.0, axis: Axis = None, reduction: str = 'mean') -> Tensor: ...
+@overload
+def dice_loss(x: TensorLike, target: TensorLike, *, smooth: float = 1.0, dim: Axis = None, reduction: str = 'mean') -> Tensor:
+    """1 - (2 overlap + smooth) / (sum of x + sum of target + smooth) for probabilities (Milletari et al. 2016, arXiv:1606.04797).
+
+    Sums are over `axis`, see tversky_loss. Shapes and errors: as mse_loss.
+    >>> round(F.dice_loss(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]], smooth=0).item(), 4)
+    0.3333
     """
 
 # flamepy/ops/scans.py: diff
@@ -1184,6 +1252,24 @@ def gather(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [[2], [3]]
     """
 
+# flamepy/ops/losses.py: gaussian_nll_loss
+def gaussian_nll_loss(
+    x: TensorLike,
+    target: TensorLike,
+    var: TensorLike,
+    *,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = 'mean',
+) -> Tensor:
+    """Minus the logarithm of a normal density: 0.5 (log var + (x - t)^2 / var) (Nix & Weigend 1994).
+
+    Variances below `eps` count as eps. `full` adds the constant log(2 pi) / 2.
+    Shapes: target and var broadcast to x; var may be a number, or lack x's last axis. Raises ShapeError, ValueError for a variance below 0.
+    >>> F.gaussian_nll_loss(fp.tensor([1.0]), [3.0], fp.tensor([1.0])).item()
+    2.0
+    """
+
 # flamepy/core/ops/pointwise.py: "ge"
 def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a >= b.
@@ -1374,6 +1460,15 @@ def heaviside(a: TensorLike, b: TensorLike, /) -> Tensor:
     [0.0, 1.0]
     """
 
+# flamepy/ops/margins.py: hinge_embedding_loss
+def hinge_embedding_loss(x: TensorLike, target: TensorLike, *, margin: float = 1.0, reduction: str = 'mean') -> Tensor:
+    """x where the target is 1, max(0, margin - x) where it is -1; x is a distance.
+
+    Shapes and errors: as mse_loss.
+    >>> F.hinge_embedding_loss(fp.tensor([0.25, 0.25]), [1, -1], reduction="none").tolist()
+    [0.25, 0.75]
+    """
+
 # flamepy/ops/counting.py: histc
 def histc(x: TensorLike, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
     """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
@@ -1471,6 +1566,16 @@ def isnan(x: TensorLike) -> Tensor:
     """Whether each number is NaN. Shapes: any to the same.
     >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
     [False, True]
+    """
+
+# flamepy/ops/losses.py: kl_div
+def kl_div(x: TensorLike, target: TensorLike, *, reduction: str = 'mean', log_target: bool = False) -> Tensor:
+    """t (log t - x) for log-probabilities x and probabilities t (Kullback & Leibler 1951), or their logarithms with `log_target`.
+
+    "mean" is over all elements, as in PyTorch; the divergence of distributions is "batchmean": the sum divided by the first size.
+    Shapes and errors: as mse_loss.
+    >>> round(F.kl_div(fp.tensor([[0.5, 0.5]]).log(), [[1.0, 0.0]], reduction="batchmean").item(), 4)
+    0.6931
     """
 
 # flamepy/ops/sorting.py: kthvalue
@@ -1882,6 +1987,22 @@ def lt(a: TensorLike, b: TensorLike, /) -> Tensor:
     [True, False]
     """
 
+# flamepy/ops/margins.py: margin_ranking_loss
+def margin_ranking_loss(
+    x1: TensorLike,
+    x2: TensorLike,
+    target: TensorLike,
+    *,
+    margin: float = 0.0,
+    reduction: str = 'mean',
+) -> Tensor:
+    """max(0, margin - t (x1 - x2)): t is 1 where x1 should be the larger one, -1 where x2 should.
+
+    Shapes: any three that broadcast.
+    >>> F.margin_ranking_loss(fp.tensor([1.0]), fp.tensor([3.0]), [1.0]).item()
+    2.0
+    """
+
 # flamepy/ops/activations.py: masked_fill
 def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     """x with `value` (a number) where the bool mask holds; mask broadcasts.
@@ -2113,6 +2234,49 @@ def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-0.75, 0.75]
     """
 
+# flamepy/ops/margins.py: multi_margin_loss
+def multi_margin_loss(
+    x: TensorLike,
+    target: TensorLike,
+    *,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: TensorLike | None = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """The mean over the classes of max(0, margin - x[id] + x[j])^p, j not the id (Crammer & Singer 2001).
+
+    Shapes: x (rows, classes) or (classes,), ids (rows,) or (); `weight` (classes,) multiplies the loss of a row by that of its id.
+    Raises ValueError for a p that is neither 1 nor 2, and what cross_entropy raises for ids.
+    >>> F.multi_margin_loss(fp.tensor([[0.0, 1.0]]), [0]).item()
+    1.0
+    """
+
+# flamepy/ops/margins.py: multilabel_margin_loss
+def multilabel_margin_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
+    """The sum of max(0, 1 - (x[i] - x[j])) over the classes i that a row has and those j that it has not, divided by their number.
+
+    Shapes: x (rows, classes) or (classes,); target as x, integers: the ids of a row's classes, then -1, then anything.
+    Raises ShapeError, DTypeError unless ids are integers, IndexOutOfRange for an id before the -1 that is no class.
+    >>> F.multilabel_margin_loss(fp.tensor([0.0, 0.5]), [1, -1]).item()
+    0.25
+    """
+
+# flamepy/ops/margins.py: multilabel_soft_margin_loss
+def multilabel_soft_margin_loss(
+    x: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    *,
+    reduction: str = 'mean',
+) -> Tensor:
+    """The mean over the classes of the binary cross-entropy of sigmoid(x); `weight` (classes,) multiplies that of each class.
+
+    Shapes: x and target (..., classes). Errors: as mse_loss.
+    >>> round(F.multilabel_soft_margin_loss(fp.tensor([[0.0, 0.0]]), [[1.0, 0.0]]).item(), 4)
+    0.6931
+    """
+
 # flamepy/core/ops/pointwise.py: "mul"
 def multiply(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a * b.
@@ -2224,12 +2388,12 @@ def negative(x: TensorLike, /) -> Tensor:
     [1.5, -1.5]
     """
 
-# flamepy/ops/losses.py: nll_loss
+# flamepy/ops/cross_entropy.py: nll_loss
 def nll_loss(
     x: TensorLike,
-    ids: TensorLike,
-    *,
+    target: TensorLike,
     weight: TensorLike | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = 'mean',
 ) -> Tensor:
@@ -2272,11 +2436,37 @@ def pad(x: TensorLike, widths: int | Iterable[Sequence[int]], mode: str = 'const
     [0.0, 1.0, 2.0, 0.0, 0.0]
     """
 
+# flamepy/ops/similarity.py: pairwise_distance
+def pairwise_distance(x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis.
+
+    Shapes: any two that broadcast; the last axis goes unless keepdim. Raises ShapeError.
+    >>> round(F.pairwise_distance(fp.tensor([[0.0, 0.0]]), [[3.0, 4.0]]).item(), 3)
+    5.0
+    """
+
 # flamepy/core/ops/shape.py: permute
 def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
     """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). Shapes: sizes in that order. Raises ShapeError.
     >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
     (4, 2, 3)
+    """
+
+# flamepy/ops/losses.py: poisson_nll_loss
+def poisson_nll_loss(
+    x: TensorLike,
+    target: TensorLike,
+    *,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-08,
+    reduction: str = 'mean',
+) -> Tensor:
+    """Minus the logarithm of a count's probability: exp(x) - t x for the logarithm x of the rate, else x - t log(x + eps).
+
+    `full` adds Stirling's approximation of log(t!) where t > 1. Shapes and errors: as mse_loss.
+    >>> F.poisson_nll_loss(fp.tensor([0.0]), [2.0]).item()
+    1.0
     """
 
 # flamepy/ops/spellings.py: positive
@@ -2682,6 +2872,23 @@ def sigmoid(x: TensorLike, /) -> Tensor:
     [0.1824, 0.8176]
     """
 
+# flamepy/ops/overlap.py: sigmoid_focal_loss
+def sigmoid_focal_loss(
+    x: TensorLike,
+    target: TensorLike,
+    *,
+    alpha: float = 0.25,
+    gamma: float = 2.0,
+    reduction: str = 'none',
+) -> Tensor:
+    """Binary cross-entropy of sigmoid(x) that counts (1 - p)^gamma, p what the right answer gets (Lin et al. 2017, arXiv:1708.02002).
+
+    Positives count `alpha`, negatives 1 - alpha; a negative alpha: both count 1. As in torchvision nothing is averaged unless asked for.
+    Shapes and errors: as mse_loss; ValueError for gamma < 0.
+    >>> round(F.sigmoid_focal_loss(fp.tensor([0.0]), [1.0], alpha=-1, reduction="mean").item(), 4)
+    0.1733
+    """
+
 # flamepy/core/ops/pointwise.py: "sign"
 def sign(x: TensorLike, /) -> Tensor:
     """-1, 0 or 1; NaN for NaN. Records a zero gradient.
@@ -2761,6 +2968,15 @@ def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, redu
     Shapes and errors: as mse_loss; ValueError for beta < 0.
     >>> fp.smooth_l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     0.75
+    """
+
+# flamepy/ops/margins.py: soft_margin_loss
+def soft_margin_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
+    """log(1 + exp(-t x)) for targets t of 1 and -1. No gradient reaches the target.
+
+    Shapes and errors: as mse_loss.
+    >>> round(F.soft_margin_loss(fp.tensor([0.0]), [1.0]).item(), 4)
+    0.6931
     """
 
 # flamepy/ops/rows.py: softmax
@@ -3088,6 +3304,44 @@ def tril(x: TensorLike, diagonal: int = 0) -> Tensor:
     [[1, 0], [3, 4]]
     """
 
+# flamepy/ops/similarity.py: triplet_margin_loss
+def triplet_margin_loss(
+    anchor: TensorLike,
+    positive: TensorLike,
+    negative: TensorLike,
+    *,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-06,
+    swap: bool = False,
+    reduction: str = 'mean',
+) -> Tensor:
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), d as in pairwise_distance (Schroff et al. 2015, arXiv:1503.03832).
+
+    `swap`: the negative is as near as it is to the anchor or to the positive (Balntas et al. 2016).
+    Shapes: three of (..., width) that broadcast.
+    >>> round(F.triplet_margin_loss(fp.tensor([[0.0]]), [[1.0]], [[1.5]]).item(), 3)
+    0.5
+    """
+
+# flamepy/ops/similarity.py: triplet_margin_with_distance_loss
+def triplet_margin_with_distance_loss(
+    anchor: TensorLike,
+    positive: TensorLike,
+    negative: TensorLike,
+    *,
+    distance_function: TensorLike | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = 'mean',
+) -> Tensor:
+    """triplet_margin_loss with a distance of your own, a function of two tensors.
+
+    Shapes: what the function takes.
+    >>> F.triplet_margin_with_distance_loss(fp.tensor([0.0]), [1.0], [1.5], distance_function=lambda a, b: (a - b).abs()).item()
+    0.5
+    """
+
 # flamepy/ops/shape_more.py: triu
 def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
     """The matrix on and above the diagonal, zeros below. Shapes: (..., n, m), else ShapeError; the result has x's.
@@ -3117,6 +3371,39 @@ def trunc(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.trunc(fp.tensor([-1.5, 1.5])).tolist()]
     [-1.0, 1.0]
+    """
+
+# flamepy/ops/overlap.py: tversky_loss
+@overload
+def tversky_loss(
+    x: TensorLike,
+    target: TensorLike,
+    alpha: float = 0.5,
+    beta: float = 0.5,
+    *,
+    smooth: float = 1.0,
+    axis: Axis = None,
+    reduction: str = 'mean',
+) -> Tensor: ...
+@overload
+def tversky_loss(
+    x: TensorLike,
+    target: TensorLike,
+    alpha: float = 0.5,
+    beta: float = 0.5,
+    *,
+    smooth: float = 1.0,
+    dim: Axis = None,
+    reduction: str = 'mean',
+) -> Tensor:
+    """1 - (overlap + smooth) / (overlap + alpha only x + beta only target + smooth) for probabilities (Salehi et al. 2017,
+    arXiv:1706.05721).
+
+    overlap: the sum of x t, only x: that of x (1 - t), only target: that of (1 - x) t. They are over `axis`, by default all but the
+    first two, of (N, classes, d1, ...), or the last one where there is no third; `reduction` is over what is left.
+    Shapes and errors: as mse_loss; IndexOutOfRange for an axis that is not there.
+    >>> round(F.tversky_loss(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]], 0.3, 0.7, smooth=0).item(), 4)
+    0.4118
     """
 
 # flamepy/ops/stacking.py: unbind

@@ -13,12 +13,13 @@ from ..core.op import share
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
 from ..core.ops.matrices import matmul
-from ..core.ops.pointwise import add, div, mul, ne, neg, where
+from ..core.ops.pointwise import add, div, mul, ne, square, where
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
 from .picking import index_select
+from .reduce_more import logsumexp
 from .rows import log_softmax
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -36,13 +37,20 @@ def class_ids(
         raise unknown_reduction(name, reduction)
     if not is_number(ignore) or not hasattr(ignore, "__index__"):
         raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
+    return checked_ids(name, ids, device, shape, classes, ignore)
+
+
+def checked_ids(
+    name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int | None = None
+) -> tuple[Any, Any]:  # fmt: skip
+    """The same where `ignore` is known to be an id, or None: then every id has to be a class."""
     ids = Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
     if ids.shape != shape:
         raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give one id for each row of logits.")
     ids = ids if ids.dtype == int64 else cast(ids, int64)
-    advice = f"Use 0 to {classes - 1}, or ignore_index={ignore}."
+    advice = f"Use 0 to {classes - 1}" + ("." if ignore is None else f", or ignore_index={ignore}.")
     found = check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. {advice}", ignore)
     return share(ids, (ids.size,)), found
 
@@ -73,23 +81,28 @@ def class_weights(name: str, weight: Any, x: Any) -> Any:
     return weight.to(float32 if x.dtype in HALF else x.dtype)
 
 
-def weighted(losses: Any, ids: Any, weight: Any, ignore: int, reduction: str, spread: Any = None, smoothing: float = 0.0) -> Any:
-    """Losses of rows, each times the weight of its id, 0 where that is to be ignored; their mean is over the sum of these weights.
-    `spread`: for each row the sum over the classes of weight times loss, whose mean over the classes `smoothing` mixes in."""
+def weighted(losses: Any, ids: Any, weight: Any, ignore: int, reduction: str, mixed: Any = None) -> Any:
+    """Losses of rows, each times the weight of its id and plus what is `mixed` in, 0 where that is to be ignored; their mean is over the
+    sum of these weights."""
     kept = ne(ids, ignore)
     each = where(kept, index_select(weight, 0, where(kept, ids, 0)), 0.0)
     losses = mul(losses.to(each.dtype), each)
-    if spread is not None:
-        mixed = mul(where(kept, spread, 0.0), smoothing / weight.shape[0])
-        losses = add(mul(losses, 1.0 - smoothing), mixed)
+    if mixed is not None:
+        losses = add(losses, where(kept, mixed, 0.0))
     if reduction == "none":
         return losses
     return sum_op(losses) if reduction == "sum" else div(sum_op(losses), sum_op(each))
 
 
-def weighted_cross_entropy(run: Any, x: Any, ids: Any, found: Any, weight: Any, smoothing: float, ignore: int, reduction: str) -> Any:
-    """`run`: the op that does it without weights."""
-    weight = class_weights("cross_entropy", weight, x)
-    losses = run(x, ids, found, 0.0, ignore, "none")
-    spread = neg(matmul(log_softmax(x.to(weight.dtype), axis=1), weight)) if smoothing else None
-    return weighted(losses, ids, weight, ignore, reduction, spread, smoothing)
+def weighted_cross_entropy(
+    run: Any, x: Any, ids: Any, found: Any, weight: Any, smoothing: float, z_loss: float, ignore: int, reduction: str
+) -> Any:  # fmt: skip
+    """`run`: the op that does it without weights. A row's z-loss counts as much as its id does."""
+    weight, mixed = class_weights("cross_entropy", weight, x), None
+    losses = run(x, ids, found, 0.0, 0.0 if smoothing else z_loss, ignore, "none")
+    if smoothing:
+        mixed = mul(matmul(log_softmax(x.to(weight.dtype), axis=1), weight), -smoothing / weight.shape[0])
+        losses = mul(losses, 1.0 - smoothing)
+    if smoothing and z_loss:
+        losses = add(losses, mul(square(logsumexp(x.to(weight.dtype), 1)), z_loss))
+    return weighted(losses, ids, weight, ignore, reduction, mixed)

@@ -51,12 +51,19 @@ def gaps(first, cols, x, top):
     return total
 
 
-def loss_of(x, own, top, total, smoothing, cols):
-    """-log softmax(x)[own], mixed with the mean over classes."""
+def loss_of(x, own, top, total, smoothing, z, cols):
+    """-log softmax(x)[own], mixed with the mean over classes, and z times the square of logsumexp(x)."""
     gap = 0.0
     if smoothing != 0.0:
         gap = long_sum(gaps, cols, x, top) * smoothing / real(cols)
+    if z != 0.0:
+        gap += z * (top + log(total)) * (top + log(total))
     return (1.0 - smoothing) * (top - x[own]) + gap + log(total)
+
+
+def growth(top, total, z):
+    """What the z-loss multiplies the softmax with in the gradient."""
+    return 1.0 if z == 0.0 else 1.0 + 2.0 * z * (top + log(total))
 
 
 def passing_sum(x, cols):
@@ -87,7 +94,7 @@ def class_of(ids, r, cols):
     return min(max(ids[r], 0), cols - 1)
 
 
-def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
+def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, z, ignore, mean, rows, cols):
     """The loss of one row, and (unless dx is None) its gradient: softmax minus the target distribution, over the ids that count."""
     first, own = r * cols, class_of(ids, r, cols)
     x = x[first : first + cols]
@@ -105,7 +112,7 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
     if dx is not None:
         e = dx[first : first + cols]
         scale = 1.0 / real(found[2]) if mean else 1.0
-        factor, spread = scale / total, scale * smoothing / real(cols)
+        factor, spread = scale / total * growth(top, total, z), scale * smoothing / real(cols)
         if LINE > 0:
             put_row(kept_gradient, cols, e, factor, spread)
         else:
@@ -113,12 +120,12 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, ignore, mean, rows,
         barrier()
         if lane() == 0:
             e[own] -= scale * (1.0 - smoothing)
-    value = loss_of(x, own, top, total, smoothing, cols)
+    value = loss_of(x, own, top, total, smoothing, z, cols)
     if lane() == 0:
         loss[r] = value
 
 
-def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, rows, cols):
+def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, z, ignore, mean, rows, cols):
     """cross_entropy_row for the TOGETHER rows from `first` on, of which some may be missing: a vector has one number of each of them."""
     e, tops, totals, gaps = run_space(x), run_space(x)[:TOGETHER], run_space(x)[:TOGETHER], run_space(x)[:TOGETHER]
     many, scale = min(TOGETHER, rows - first), 1.0 / real(found[2]) if mean else 1.0
@@ -137,7 +144,9 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, 
             totals[r] += column[r]
     for r in range(TOGETHER):
         gaps[r] = (gaps[r] * smoothing / real(cols) if smoothing != 0.0 else 0.0) + log(totals[r])
-        totals[r] = scale / totals[r]
+        if z != 0.0:
+            gaps[r] += z * (tops[r] + log(totals[r])) * (tops[r] + log(totals[r]))
+        totals[r] = scale / totals[r] * growth(tops[r], totals[r], z)
     if dx is not None:
         for j in range(cols):
             column, line = e[j * TOGETHER : j * TOGETHER + TOGETHER], dx[first * cols + j :]
@@ -157,7 +166,7 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, ignore, mean, 
 cross_entropy_row.together = cross_entropy_rows  # type: ignore[attr-defined]
 
 
-def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols):
+def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, z, ignore, rows, cols):
     """The loss of one row, and what its gradient will be made of: the largest number, and the sum of the exponentials."""
     x, own = x[r * cols : r * cols + cols], class_of(ids, r, cols)
     if ids[r] == ignore:
@@ -165,14 +174,14 @@ def half_cross_entropy_row(r, loss, kept, x, ids, smoothing, ignore, rows, cols)
             loss[r] = kept[2 * r] = kept[2 * r + 1] = 0.0
         return
     top, total = passing_sum(x, cols)
-    value = loss_of(x, own, top, total, smoothing, cols)
+    value = loss_of(x, own, top, total, smoothing, z, cols)
     if lane() == 0:
         kept[2 * r] = top
         kept[2 * r + 1] = total
         loss[r] = value
 
 
-def half_cross_entropy_dx_row(r, dx, g, x, ids, found, kept, smoothing, ignore, mean, each, rows, cols):
+def half_cross_entropy_dx_row(r, dx, g, x, ids, found, kept, smoothing, z, ignore, mean, each, rows, cols):
     """g: the cotangent, None for 1; with `each` it has a number for each row."""
     first, own = r * cols, class_of(ids, r, cols)
     dx, x = dx[first : first + cols], x[first : first + cols]
@@ -182,8 +191,25 @@ def half_cross_entropy_dx_row(r, dx, g, x, ids, found, kept, smoothing, ignore, 
     scale = 1.0 / real(found[2]) if mean else 1.0
     if g is not None:
         scale = scale * g[r if each else 0]
-    top, factor, spread = kept[2 * r], scale / kept[2 * r + 1], scale * smoothing / real(cols)
+    top, total, spread = kept[2 * r], kept[2 * r + 1], scale * smoothing / real(cols)
+    factor = scale / total * growth(top, total, z)
     put_row(gradient, cols, dx, x, top, factor, spread)
     barrier()
     if lane() == 0:
         dx[own] -= scale * (1.0 - smoothing)
+
+
+# ---- losses of log-probabilities ---------------------------------------------------------------------------------------------------
+def nll_row(r, loss, x, ids, ignore, classes, rows, cols):
+    """-x[id]. A row reads one number, so that its length, `cols`, is 1 to whoever plans the launch."""
+    if lane() == 0:
+        loss[r] = 0.0 if ids[r] == ignore else -x[r * classes + class_of(ids, r, classes)]
+
+
+def nll_dx_row(r, dx, g, ids, found, ignore, mean, each, rows, cols):
+    """g: the cotangent; with `each` it has a number for each row."""
+    line, own = dx[r * cols : r * cols + cols], class_of(ids, r, cols)
+    put_row(no_gradient, cols, line)
+    barrier()
+    if lane() == 0 and ids[r] != ignore:
+        line[own] = -(g[r if each else 0] / real(found[2]) if mean else g[r if each else 0])

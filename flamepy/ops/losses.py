@@ -1,6 +1,6 @@
-"""Losses: cross-entropy fused over a row, the others composed of ops. Shapes must be equal; nothing broadcasts.
+"""Losses that compare element by element, composed of pointwise ops. Shapes must be equal; nothing broadcasts but weights.
 
-`reduction` is "none", "mean" or "sum". Gradients reach the targets of mse, l1, smooth_l1 and huber, not those of the others.
+`reduction` is "none", "mean" or "sum". Gradients reach targets, too; not a pos_weight.
 """
 
 from __future__ import annotations
@@ -8,18 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ..backend.formula.words import log1p
 from ..core import op
-from ..core.custom import custom
-from ..core.errors import DTypeError, ShapeError
+from ..core.errors import ShapeError
 from ..core.inputs import common_dtype
-from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
-from ..core.ops.copy import cast
-from ..core.ops.indexing import picked_from_rows
-from ..core.ops.pointwise import abs_op, div, eq, log_op, maximum_op, mul, ne, neg, square, sub, where
+from ..core.ops.pointwise import abs_op, add, div, mul, square, sub
 from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import min as min_op
@@ -27,166 +21,21 @@ from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import define, pointwise
 from ..core.tensor import Tensor
-from ..core.words import abs, exp_down, log, maximum, select, sign
-from ..dtypes import FLOATS, HALF, checked_number, float32
-from ..engine.kept import number
+from ..core.words import abs, exp, exp_down, log, maximum, select, sign
+from ..dtypes import checked_number
 from .activations import sigmoid
-from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
-from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row
-from .rounding import clamp
-from .rows import softmax
+from .class_ids import REDUCTIONS, unknown_reduction
 from .widening import narrowed, widened
 
 
 def reduced(name: str, losses: Any, reduction: str, dtype: Any) -> Any:
+    """The losses, or their mean or sum, rounded to this type."""
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
     return narrowed(losses if reduction == "none" else mean(losses) if reduction == "mean" else sum_op(losses), dtype)
 
 
-# ---- cross-entropy ---------------------------------------------------------------------------------------------------------------
-@custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
-def row_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean", *, tracked=()):
-    """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`; 0 where ignored.
-
-    `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept.
-    """
-    rows, cols = x.shape
-    losses, dx = row_losses(x), like(x) if any(tracked) else None
-    if x.size:
-        consts = (number(float(smoothing), x.dtype), ignore, reduction == "mean", rows, cols)
-        launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
-    return batch_loss(losses, found, reduction), {"dx": dx}
-
-
-@row_cross_entropy.backward
-def row_cross_entropy_dx(g, dx, ids, found, reduction):  # ids and found: for the rule below
-    if not g.unit:
-        dx = mul(dx, reshape(g, (g.size, 1)) if reduction == "none" else g)
-    return dx, None, None
-
-
-@row_cross_entropy.graph
-def row_cross_entropy_ddx(g, dx, ids, found, as_x, smoothing, ignore, reduction):
-    """The logits are gone, but the kept gradient tells their softmax, and its logarithm does in their place."""
-    target, share = targets(ids, found, dx, smoothing, ignore, reduction)
-    y = dx / where(share > 0, share, 1.0) + target
-    return gradient_of(g, as_x(log_op(clamp(y, min=1e-30))), target, share, reduction)
-
-
-def targets(ids: Any, found: Any, like: Any, smoothing: float, ignore: int, reduction: str) -> tuple[Any, Any]:
-    """(the distribution that each row of logits should have, what a row counts), shaped and typed as `like`."""
-    rows, classes = reshape(ids, (ids.size, 1)), Tensor.of("cross_entropy", np.arange(like.shape[1]), ids.device)
-    target = cast(eq(rows, classes), like.dtype) * (1.0 - smoothing) + smoothing / like.shape[1]
-    share = cast(ne(rows, ignore), like.dtype)
-    return target, share / cast(maximum_op(found[2], 1), like.dtype) if reduction == "mean" else share
-
-
-def gradient_of(g: Any, x: Any, target: Any, share: Any, reduction: str) -> tuple[Any, None, None]:
-    """Cross-entropy's gradient at logits x, in differentiable ops."""
-    return (softmax(x) - target) * share * (reshape(g, (g.size, 1)) if reduction == "none" else g), None, None
-
-
-@custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
-def half_cross_entropy(x, ids, found, smoothing=0.0, ignore=-100, reduction="mean"):
-    """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
-    cost 32."""
-    rows, cols = x.shape
-    losses, kept = row_losses(x), like(x, (rows, 2), float32)
-    if x.size:
-        launch("row", half_cross_entropy_row, (losses, kept), (x, ids), (number(float(smoothing), float32), ignore, rows, cols))
-    return batch_loss(losses, found, reduction), {"kept": kept}
-
-
-@half_cross_entropy.backward
-def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, ignore, reduction):
-    dx = like(x, dtype=float32)
-    if x.size:
-        consts = (number(float(smoothing), float32), ignore, reduction == "mean", reduction == "none", *x.shape)
-        launch("row", half_cross_entropy_dx_row, (dx,), (None if g.unit else g, x, ids, found, kept), consts)
-    return dx, None, None
-
-
-@half_cross_entropy.graph
-def half_cross_entropy_ddx(g, x, ids, found, smoothing, ignore, reduction):
-    return gradient_of(g, x, *targets(ids, found, x, smoothing, ignore, reduction), reduction)
-
-
-def row_losses(x: Any) -> Any:
-    """A loss for each row, to be filled in; zeros where there are no classes, since then all ids are ignored."""
-    losses = like(x, x.shape[:1], x.spec.computed)
-    if losses.size and not x.size:
-        launch("fill", None, (losses,), (), (x.spec.computed.type(0),))
-    return losses
-
-
-def batch_loss(losses: Any, found: Any, reduction: str) -> Any:
-    """What the losses come to."""
-    if reduction == "none":
-        return losses
-    loss = like(losses, ())
-    launch("batch_loss", None, (loss,), (losses, found), (reduction == "mean",))
-    return loss
-
-
-@composed(home="both")
-def cross_entropy(
-    x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean"
-) -> Any:  # fmt: skip
-    """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
-
-    Ignored rows have the gradient 0, whatever they hold.
-    Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
-    classes. Where both of the last two would fit: ShapeError.
-    `label_smoothing` in [0, 1] mixes in the mean over all classes (Szegedy et al. 2015, arXiv:1512.00567); `weight` (classes,): what
-    each class counts, also in the mean.
-    Raises ShapeError for ids of another shape, DTypeError unless they are integers, IndexOutOfRange for an id that is no class.
-    >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
-    0.6931
-    """
-    x, ids = tensors_of("cross_entropy", x, ids)
-    label_smoothing = checked_number("cross_entropy", "label_smoothing", label_smoothing)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"cross_entropy: label_smoothing outside [0, 1]: {label_smoothing}. Use a small number such as 0.1.")
-    if ids.dtype in FLOATS and ids.shape == x.shape:
-        advice = "For probabilities t write -(t * x.log_softmax(-1)).sum(-1).mean()"
-        raise DTypeError(f"cross_entropy: class ids are not integer: {ids.dtype}, shape {ids.shape} as the logits. {advice}.")
-    rows, shape = classes_last("cross_entropy", x, ids)
-    ids, found = class_ids("cross_entropy", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
-    rows = rows if rows.dtype in FLOATS else cast(rows, float32)
-    run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
-    if weight is None:
-        loss = run(rows, ids, found, label_smoothing, int(ignore_index), reduction)
-    else:
-        loss = weighted_cross_entropy(run, rows, ids, found, weight, label_smoothing, int(ignore_index), reduction)
-    return reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
-
-
-@composed(home="both")
-def nll_loss(x: Any, ids: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
-    """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy.
-
-    Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
-    >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
-    1.5
-    """
-    x, ids = tensors_of("nll_loss", x, ids)
-    rows, shape = classes_last("nll_loss", x, ids)
-    ids, _ = class_ids("nll_loss", ids, x.device, shape, rows.shape[-1], ignore_index, reduction)
-    keep = ne(ids, int(ignore_index))
-    picked = picked_from_rows(rows, where(keep, ids, 0)) if rows.size else sum_op(rows, axis=1)
-    losses = where(keep, neg(picked), 0.0)
-    if weight is not None:
-        found = weighted(widened(losses), ids, class_weights("nll_loss", weight, rows), int(ignore_index), reduction)
-        found = narrowed(found, losses.dtype)
-        return reshape(found, shape) if reduction == "none" else found
-    if reduction != "mean":
-        return reshape(losses, shape) if reduction == "none" else sum_op(losses)
-    total = sum_op(widened(losses))
-    return narrowed(div(total, sum_op(keep).to(total.dtype)), losses.dtype)
-
-
-# ---- distances: both sides may be tracked ----------------------------------------------------------------------------------------
+# ---- distances ---------------------------------------------------------------------------------------------------------------------
 def pair(name: str, x: Any, target: Any) -> tuple[Any, Any, Any]:
     """Both, to be computed with, and the type that the loss gets."""
     x, target = tensors_of(name, x, target)
@@ -268,12 +117,17 @@ def bce_logits_dx(g, x, target, pos_weight):
     return g * ((1.0 - target) * s - target * pos_weight * (1.0 - s))
 
 
+def bce_logits_dtarget(g, x, pos_weight):
+    return g * ((pos_weight - 1.0) * (log(1.0 + exp_down(-abs(x))) + maximum(-x, 0.0)) - x)
+
+
 bce_op = define(
     "bce", "-(t log x + (1 - t) log(1 - x)), each logarithm at least -100.",
     lambda x, target: -(target * maximum(log(x), -100.0) + (1.0 - target) * maximum(log1p(-x), -100.0)),
-    lambda g, x, target: g * (x - target) / maximum(x * (1.0 - x), 1e-12), None, title="binary_cross_entropy", home="",
+    lambda g, x, target: g * (x - target) / maximum(x * (1.0 - x), 1e-12),
+    lambda g, x: g * (maximum(log(1.0 - x), -100.0) - maximum(log(x), -100.0)), title="binary_cross_entropy", home="",
 )  # fmt: skip
-bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits")
+bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, bce_logits_dtarget, None, title="binary_cross_entropy_with_logits")
 
 
 def check_probabilities(smallest: Any, largest: Any) -> None:
@@ -282,32 +136,152 @@ def check_probabilities(smallest: Any, largest: Any) -> None:
         raise ValueError(f"binary_cross_entropy: not probabilities: from {low} to {high}. Use binary_cross_entropy_with_logits.")
 
 
+def rescaled(name: str, losses: Any, weight: Any) -> Any:
+    """The losses times weights that broadcast to them, if there are some. Raises ShapeError."""
+    return losses if weight is None else mul(losses, widened(spread_weight(name, "weight", weight, losses)))
+
+
+def broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Whether what has the one shape can be repeated to the other."""
+    return len(shape) <= len(full) and all([n in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False)])
+
+
+def spread_weight(name: str, what: str, weight: Any, x: Any) -> Any:
+    """A weight as a Tensor that broadcasts to x. Raises ShapeError."""
+    weight = Tensor.of(name, weight, x.device)
+    if not broadcasts(weight.shape, x.shape):
+        raise ShapeError(f"{name}: {what} {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
+    return weight
+
+
 @composed(home="both")
-def binary_cross_entropy(x: Any, target: Any, *, reduction: str = "mean") -> Any:
-    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1].
+def binary_cross_entropy(x: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any:
+    """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each.
 
     Shapes and errors: as mse_loss; ValueError for x outside [0, 1].
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
     0.6931
     """
-    x, target, dtype = pair("binary_cross_entropy", x, target)
+    name = "binary_cross_entropy"
+    x, target, dtype = pair(name, x, target)
     if x.size:
         ends = min_op(x.detach()).buffer, max_op(x.detach()).buffer
         x.device.require(check_probabilities, *ends, within=((0.0, math.inf), (-math.inf, 1.0)))
-    return reduced("binary_cross_entropy", bce_op(x, target), reduction, dtype)
+    return reduced(name, rescaled(name, bce_op(x, target), weight), reduction, dtype)
 
 
 @composed(home="both")
-def binary_cross_entropy_with_logits(x: Any, target: Any, *, pos_weight: Any = None, reduction: str = "mean") -> Any:
-    """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives.
+def binary_cross_entropy_with_logits(
+    x: Any, target: Any, weight: Any = None, *, pos_weight: Any = None, reduction: str = "mean"
+) -> Any:  # fmt: skip
+    """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element.
 
-    Shapes and errors: as mse_loss.
+    Shapes and errors: as mse_loss. No gradient reaches a pos_weight.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
     """
     name = "binary_cross_entropy_with_logits"
     x, target, dtype = pair(name, x, target)
-    weight = 1.0 if pos_weight is None else pos_weight if isinstance(pos_weight, op.SCALARS) else Tensor.of(name, pos_weight, x.device)
-    if isinstance(weight, Tensor) and np.broadcast_shapes(weight.shape, x.shape) != x.shape:
-        raise ShapeError(f"{name}: pos_weight {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
-    return reduced(name, bce_logits_op(x, target, weight), reduction, dtype)
+    positives = 1.0 if pos_weight is None else pos_weight
+    if not isinstance(positives, op.SCALARS):
+        positives = spread_weight(name, "pos_weight", positives, x)
+    return reduced(name, rescaled(name, bce_logits_op(x, target, positives), weight), reduction, dtype)
+
+
+# ---- likelihoods ---------------------------------------------------------------------------------------------------------------------
+kl_op = define(
+    "kl", "t (log t - x), 0 where t is 0; there the derivative for t is -x, without log 0.",
+    lambda x, target: select(target == 0.0, 0.0, target * (log(target) - x)), lambda g, target: -g * target,
+    lambda g, x, target: g * (select(target > 0.0, 1.0 + log(select(target > 0.0, target, 1.0)), 0.0) - x), title="kl_div", home="",
+)  # fmt: skip
+kl_log_op = define(
+    "kl_log", "exp(t) (t - x), 0 where exp(t) is 0.",
+    lambda x, target: select(exp(target) == 0.0, 0.0, exp(target) * (target - x)), lambda g, target: -g * exp(target),
+    lambda g, x, target: select(exp(target) == 0.0, 0.0, g * exp(target) * (1.0 + target - x)), title="kl_div", home="",
+)  # fmt: skip
+
+
+@composed(home="functional")
+def kl_div(x: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
+    """t (log t - x) for log-probabilities x and probabilities t (Kullback & Leibler 1951), or their logarithms with `log_target`.
+
+    "mean" is over all elements, as in PyTorch; the divergence of distributions is "batchmean": the sum divided by the first size.
+    Shapes and errors: as mse_loss.
+    >>> round(F.kl_div(fp.tensor([[0.5, 0.5]]).log(), [[1.0, 0.0]], reduction="batchmean").item(), 4)
+    0.6931
+    """
+    x, target, dtype = pair("kl_div", x, target)
+    losses = (kl_log_op if log_target else kl_op)(x, target)
+    if reduction == "batchmean":
+        return narrowed(div(sum_op(losses), float(x.shape[0] if x.ndim else 1)), dtype)
+    return reduced("kl_div", losses, reduction, dtype)
+
+
+poisson_log_op = define(
+    "poisson_log", "exp(x) - t x.", lambda x, target: exp(x) - target * x, lambda g, x, target: g * (exp(x) - target),
+    lambda g, x: -g * x, title="poisson_nll_loss", home="",
+)  # fmt: skip
+poisson_op = define(
+    "poisson", "x - t log(x + eps).", lambda x, target, eps=1e-8: x - target * log(x + eps),
+    lambda g, x, target, eps: g * (1.0 - target / (x + eps)), lambda g, x, eps: -g * log(x + eps), title="poisson_nll_loss", home="",
+)  # fmt: skip
+stirling_op = define(
+    "stirling", "Stirling's approximation of log(t!), 0 for t <= 1.",
+    lambda x: select(x > 1.0, x * log(x) - x + 0.5 * log(6.283185307179586 * x), 0.0),
+    lambda g, x: g * select(x > 1.0, log(x) + 0.5 / x, 0.0), title="poisson_nll_loss", home="",
+)  # fmt: skip
+
+
+@composed(home="functional")
+def poisson_nll_loss(
+    x: Any, target: Any, *, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+) -> Any:  # fmt: skip
+    """Minus the logarithm of a count's probability: exp(x) - t x for the logarithm x of the rate, else x - t log(x + eps).
+
+    `full` adds Stirling's approximation of log(t!) where t > 1. Shapes and errors: as mse_loss.
+    >>> F.poisson_nll_loss(fp.tensor([0.0]), [2.0]).item()
+    1.0
+    """
+    name = "poisson_nll_loss"
+    x, target, dtype = pair(name, x, target)
+    losses = poisson_log_op(x, target) if log_input else poisson_op(x, target, eps=checked_number(name, "eps", eps))
+    return reduced(name, add(losses, stirling_op(target)) if full else losses, reduction, dtype)
+
+
+gaussian_op = define(
+    "gaussian", "0.5 (log v + (x - t)^2 / v) with v = var, at least eps; the derivative for var does not see that.",
+    lambda x, target, var, eps=1e-6: 0.5 * (log(maximum(var, eps)) + (x - target) * (x - target) / maximum(var, eps)),
+    lambda g, x, target, var, eps: g * (x - target) / maximum(var, eps),
+    lambda g, x, target, var, eps: g * (target - x) / maximum(var, eps),
+    lambda g, x, target, var, eps: 0.5 * g * (1.0 - (x - target) * (x - target) / maximum(var, eps)) / maximum(var, eps),
+    title="gaussian_nll_loss", home="",
+)  # fmt: skip
+
+
+def check_variance(smallest: Any) -> None:
+    low = smallest.device.download(smallest)[0]
+    if low < 0:
+        raise ValueError(f"gaussian_nll_loss: a negative variance: {low}. Use positive numbers, such as exp() of what a layer gives.")
+
+
+@composed(home="functional")
+def gaussian_nll_loss(x: Any, target: Any, var: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> Any:
+    """Minus the logarithm of a normal density: 0.5 (log var + (x - t)^2 / var) (Nix & Weigend 1994).
+
+    Variances below `eps` count as eps. `full` adds the constant log(2 pi) / 2.
+    Shapes: target and var broadcast to x; var may be a number, or lack x's last axis. Raises ShapeError, ValueError for a variance below 0.
+    >>> F.gaussian_nll_loss(fp.tensor([1.0]), [3.0], fp.tensor([1.0])).item()
+    2.0
+    """
+    name = "gaussian_nll_loss"
+    given = tensors_of(name, x, target, var)
+    (x, target, var), dtype, eps = map(widened, given), common_dtype(name, given, "float"), checked_number(name, "eps", eps)
+    if var.ndim and var.shape != x.shape and var.shape == x.shape[:-1]:
+        var = reshape(var, (*var.shape, 1))
+    if not broadcasts(var.shape, x.shape) or not broadcasts(target.shape, x.shape):
+        advice = "Give one of each for each element, or for each row"
+        raise ShapeError(f"{name}: sizes differ: x is {x.shape}, target {target.shape}, var {var.shape}. {advice}.")
+    if var.size:
+        var.device.require(check_variance, min_op(var.detach()).buffer, within=((0.0, math.inf),))
+    losses = gaussian_op(x, target, var, eps=eps)
+    return reduced(name, add(losses, 0.9189385332046727) if full else losses, reduction, dtype)
