@@ -111,6 +111,12 @@ ADVICE = {
         "LambdaLR": "Any function of the step number is a schedule: lr=lambda n: ...",
         "ChainedScheduler scaled": "product(schedule, schedule or number)", "PolynomialLR polynomial": "poly(lr, n, end, power)",
     },
+    "nn.utils": {
+        "rnn": "Pass lengths= to nn.LSTM, nn.GRU or nn.RNN, with one array that is as long as the longest row",
+        "clip_grad_norm": "clip_grad_norm_", "clip_grad_value": "clip_grad_value_", "prune": "Multiply the weight by a mask: a buffer",
+        "parametrize parametrizations": "weight_norm and spectral_norm; or make the weight in forward()",
+        "get_total_norm": "flamepy.grad_norm(grads)", "skip_init": "Leave it out: load_state_dict() writes over first numbers",
+    },
     "functional": {
         **WRITTEN_OUT,
         "multi_head_attention_forward": "nn.MultiHeadAttention(width, heads, causal=...)",
@@ -122,8 +128,6 @@ ADVICE = {
         "ZeroPad2d ConstantPad2d": "flamepy.pad(x, widths)", "Unflatten": "x.reshape(shape)",
         **{name: f"nn.functional.{function}(...)" for name, function in LOSSES.items()}, "Parameter": "flamepy.Parameter",
         "Softmax": "x.softmax(axis=-1)", "LogSoftmax": "x.log_softmax(axis=-1)",
-        "utils": "flamepy.clip_grad_norm(grads, max_norm)",
-
         "Dropout2d": "x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads", "Identity": "nn.Sequential()",
     },

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..advice import missing_in as _missing_in
 from . import functional as functional
 from . import init as init
+from . import utils as utils
 from .activation import GELU as GELU
 from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import creation
+from .. import creation, ops
 from ..advice import missing_in as _missing_in
 from ..core.errors import DTypeError, ShapeError
-from ..dtypes import checked_number
+from ..dtypes import checked_number, is_count
 from ..parameter import Parameter
 from ..tensors import Tensor, full_like, tensor
 
-GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+CONVOLUTIONS = [f"conv{part}{n}d" for part in ("", "_transpose") for n in (1, 2, 3)]
+GAINS = {
+    "linear": 1.0, **dict.fromkeys(CONVOLUTIONS, 1.0), "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75,
+}  # fmt: skip
 
 
 def gain(nonlinearity: str, a: float = 0.0) -> float:
@@ -28,6 +31,11 @@ def gain(nonlinearity: str, a: float = 0.0) -> float:
     if not isinstance(nonlinearity, str) or nonlinearity not in GAINS:
         raise ValueError(f"init: unknown nonlinearity: {nonlinearity!r}. Use leaky_relu or one of {', '.join(GAINS)}.")
     return GAINS[nonlinearity]
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """gain() under PyTorch's name; the slope of leaky_relu is 0.01 if not given."""
+    return gain(nonlinearity, 0.01 if param is None else param)
 
 
 def fans(p: Tensor) -> tuple[int, int]:
@@ -114,6 +122,49 @@ def orthogonal(p: Parameter, gain: float = 1.0) -> Parameter:
     q, r = np.linalg.qr(draw)
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # the signs LAPACK chooses would not be uniform
     return filled(p, tensor((gain * (q.T if rows < cols else q)).reshape(p.shape), device=p.device))
+
+
+def trunc_normal(p: Parameter, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Parameter:
+    """Normal numbers of that mean and standard deviation between a and b: others are not drawn."""
+    mean, std, a, b = (checked_number("trunc_normal", name, v) for name, v in (("mean", mean), ("std", std), ("a", a), ("b", b)))
+    if not std > 0 or not a < b:
+        raise ValueError(f"trunc_normal: no numbers between: std {std}, a {a}, b {b}. Use std above 0 and a below b.")
+    low, high = (0.5 * (1 + math.erf((end - mean) / std / math.sqrt(2))) for end in (a, b))
+    share = creation.uniform(parameter(p).shape, low, high, dtype="float64", device=p.device)
+    drawn = ops.erfinv(share * 2.0 - 1.0) * (std * math.sqrt(2)) + mean
+    return filled(p, ops.clip(drawn, a, b).to(p.dtype))
+
+
+def eye(p: Parameter) -> Parameter:
+    """The identity matrix, as far as it goes."""
+    return filled(p, tensor(np.eye(two_axes("eye", p)[0], p.shape[1]), device=p.device))
+
+
+def sparse(p: Parameter, sparsity: float, std: float = 0.01) -> Parameter:
+    """Normal numbers, in each column the share `sparsity` of them zero (Martens 2010)."""
+    rows, cols = two_axes("sparse", p)
+    zeros, std = math.ceil(checked_number("sparse", "sparsity", sparsity) * rows), checked_number("sparse", "std", std)
+    if not 0 <= zeros <= rows:
+        raise ValueError(f"sparse: sparsity outside [0, 1]: {sparsity}. Use the share of zeros.")
+    order = creation.rand((rows, cols)).numpy().argsort(axis=0)
+    return filled(p, tensor(creation.randn((rows, cols), std=std).numpy() * (order >= zeros), device=p.device))
+
+
+def dirac(p: Parameter, groups: int = 1) -> Parameter:
+    """A convolution that hands its channels on, as many as there are: 1 in the middle of each one's own window."""
+    if parameter(p).ndim not in (3, 4, 5) or not is_count(groups, 1) or p.shape[0] % groups:
+        raise ShapeError(f"dirac: not a convolution's weight of {groups} groups: {p.shape}. Use (out, in, window ...), out a multiple.")
+    numbers, own = np.zeros(p.shape), p.shape[0] // groups
+    for i in range(min(own, p.shape[1])):
+        place: Any = slice(i, None, own), i, *[n // 2 for n in p.shape[2:]]
+        numbers[place] = 1.0
+    return filled(p, tensor(numbers, device=p.device))
+
+
+def two_axes(name: str, p: Any) -> tuple[int, ...]:
+    if parameter(p).ndim != 2:
+        raise ShapeError(f"{name}: no matrix: shape {p.shape}. Use a weight of two axes.")
+    return p.shape
 
 
 if not TYPE_CHECKING:
