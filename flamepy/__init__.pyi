@@ -47,6 +47,7 @@ from .dtypes import float32 as float32
 from .dtypes import float64 as float64
 from .dtypes import int32 as int32
 from .dtypes import int64 as int64
+from .engine.autocast import autocast as autocast
 from .engine.capture import capture as capture
 from .errors import AccumulationError as AccumulationError
 from .errors import AccumulatorFull as AccumulatorFull

@@ -80,7 +80,7 @@ ADVICE = {
         "Generator": "flamepy.manual_seed(n)", "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)",
         "finfo": "numpy.finfo(x.dtype)", "set_num_threads": "numba.set_num_threads(n)", "set_printoptions": "numpy.set_printoptions()",
         "use_deterministic_algorithms backends": "Leave it out: results have the same bits from run to run",
-        "distributed": "Leave it out: one process uses all threads", "autocast amp": "Set model.compute_dtype = flamepy.bfloat16",
+        "distributed": "Leave it out: one process uses all threads", "amp": "Use flamepy.autocast(flamepy.bfloat16)",
         "all": "x.numpy().all()", "any": "x.numpy().any()", "lr_scheduler": "flamepy.schedules: lr=schedule",
         "inf": "math.inf", "nan": "math.nan", "pi": "math.pi", "utils": "Batches are slices of an array; see docs/training.md",
         "inference_mode": "flamepy.no_grad()",

@@ -24,6 +24,7 @@ from .core.errors import GradientError, VersionError
 from .core.op import SCALARS
 from .core.tape import TapeEntry
 from .dtypes import check_function
+from .engine.autocast import here, reading
 from .engine.entries import observers, set_observers
 from .parameter import Parameter
 from .rng import Moves
@@ -76,7 +77,7 @@ class Segment:
 
     def __init__(self, run: Callable[[], Any]):
         self.run = run
-        self.random = Rewind()
+        self.random, self.reads_as = Rewind(), here.dtype
         self.first = ids.next_id()  # tensors made in the block have larger ones
         self.reads: dict[int, Read] = {}
         self.given: list[tuple[Any, int]] = []  # numbers and data of Python's, and how many entries there were when they were used
@@ -136,7 +137,7 @@ class Segment:
         observers.again = True
         before(self.random.back)
         try:
-            with enable_grad():
+            with enable_grad(), reading(self.reads_as):
                 self.run()
         finally:
             observers.again = outer

@@ -109,6 +109,8 @@ THOROUGH_EMULATED = {
     *("test_cross_entropy_and_its_gradient", "test_a_16_bit_model_holds_half_of_what_float32_does"),
 }
 
+THOROUGH_EMULATED_FILES = {"test_autocast", "test_augment", "test_newer_optimizers"}  # what is theirs is in ops that others test there
+
 
 def is_later(item: pytest.Item, params: dict[str, Any]) -> bool:
     """Whether it asks an op that is not of the first wave for more than its numbers in float32 and what the plain device shows: there
@@ -126,7 +128,7 @@ def is_thorough(item: pytest.Item) -> bool:
         return True
     if params.get("device") == "cuda" and not has_gpu():
         forward = name == "test_forward" and params.get("name") not in item.module.KINDS
-        if forward or name in THOROUGH_EMULATED:
+        if forward or name in THOROUGH_EMULATED or item.path.stem in THOROUGH_EMULATED_FILES:
             return True
     return item.path.stem in THOROUGH_FILES or name in THOROUGH
 

@@ -16,6 +16,7 @@ from ..core.modes import thread
 from ..core.op import over
 from ..core.tape import TapeEntry, reachable
 from ..dtypes import HALF, float32
+from .autocast import here
 from .entries import Taken, scalings
 from .gradient_map import GradientMap
 from .named_map import add_to_buffer
@@ -131,8 +132,9 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
     cotangents = Cotangents(bool(create_graph))
     kept: list[tuple[Any, Any]] = []
     modes = thread.modes
-    before = modes.recording, modes.creating_graph
+    before, reads = (modes.recording, modes.creating_graph), here.dtype
     modes.recording = modes.creating_graph = cotangents.tracked
+    here.dtype = None  # rules do what the forward pass asked for
     try:
         cotangents.add(loss.entry or loss, loss.slot, seed)
         if release.until == sys.maxsize:
@@ -154,6 +156,7 @@ def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False,
         raise
     finally:
         modes.recording, modes.creating_graph = before
+        here.dtype = reads
 
 
 put = Gradients.put

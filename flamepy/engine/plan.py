@@ -43,7 +43,7 @@ class Plans:
     __slots__ = ("__weakref__", "calls", "forms", "seen")
 
     def __init__(self) -> None:
-        self.calls: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # planned calls by key, without tape and with it
+        self.calls: list[dict[Any, Any]] = [{}, {}]  # planned calls by key, without tape and with it
         self.seen: tuple[set[int], set[int]] = set(), set()  # hashes of the keys of calls that came once
         self.forms: dict[Any, Any] = {}  # calls for tensors of any size
         EVERY[id(self)] = self

@@ -18,6 +18,8 @@ Elsewhere (convolutions, float16, operands()) weights and biases are rounded by 
 Setting the attribute sets it for all modules inside; one that is put inside later takes it over. A part may be set otherwise afterwards
 (model.head.compute_dtype = None). It may change between steps, is no part of state_dict(), and goes along with copies and pickles.
 
+flamepy.autocast() does for a block of ops what this does for layers (engine/autocast.py).
+
 On a processor without instructions for bfloat16 its numbers are multiplied as float32; that is said once in a process.
 """
 

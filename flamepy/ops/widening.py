@@ -9,6 +9,7 @@ import numpy as np
 from ..core.ops.copy import cast
 from ..core.tensor import Tensor
 from ..dtypes import HALF, float32
+from ..engine.autocast import here
 
 
 def widened(x: Any) -> Any:
@@ -17,5 +18,5 @@ def widened(x: Any) -> Any:
 
 
 def narrowed(y: Any, dtype: np.dtype) -> Any:
-    """What several ops made of widened() inputs, rounded once if it should have 16 bits."""
-    return cast(y, dtype) if dtype in HALF else y
+    """What several ops made of widened() inputs, rounded once if it should have 16 bits; in an autocast() block it stays as it is."""
+    return cast(y, dtype) if dtype in HALF and here.dtype is None else y

@@ -19,6 +19,7 @@ from ...core.tape import TapeEntry
 from ...dtypes import is_array
 from ...errors import CaptureError
 from ...tensors import Tensor, tensor
+from ..autocast import here
 from .recorder import Later
 from .values import known
 
@@ -43,10 +44,10 @@ def cut_entry(spec: Any) -> TapeEntry:
     return entry
 
 
-def tape_modes() -> tuple[bool, bool]:
-    """What this thread decides for itself and a recorded step depends on: whether it records, whether it is strict."""
+def tape_modes() -> tuple[Any, ...]:
+    """What this thread decides for itself and a recorded step depends on: whether it records, whether it is strict, what products read."""
     modes = thread.modes
-    return modes.recording, modes.strict
+    return modes.recording, modes.strict, here.dtype
 
 
 def is_tensor(value: Any) -> bool:
