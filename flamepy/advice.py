@@ -125,11 +125,9 @@ ADVICE = {
         "SyncBatchNorm": "nn.BatchNorm2d: one process has the whole batch",
         **{name: f"nn.functional.{function}(x, ...)" for name, function in SAME.items()},
         "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
-        "ZeroPad2d ConstantPad2d": "flamepy.pad(x, widths)", "Unflatten": "x.reshape(shape)",
         **{name: f"nn.functional.{function}(...)" for name, function in LOSSES.items()}, "Parameter": "flamepy.Parameter",
         "Softmax": "x.softmax(axis=-1)", "LogSoftmax": "x.log_softmax(axis=-1)",
-        "Dropout2d": "x * nn.functional.dropout(flamepy.ones((*x.shape[:2], 1, 1)), p, self.training)",
-        "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads", "Identity": "nn.Sequential()",
+        "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads",
     },
 }  # fmt: skip
 ADVICE = {

@@ -119,6 +119,98 @@ def lp(axes: int) -> Any:
         pool(axes, True)(x**p, size, stride, 0, ceil_mode=ceil_mode) * math.prod(each(size, axes))) ** (1 / p)
 
 
+def along(x: np.ndarray, axis: int, w: np.ndarray) -> np.ndarray:
+    """The matrix w (results, numbers) along an axis."""
+    return np.moveaxis(np.moveaxis(x, axis, -1) @ w.T, -1, axis)
+
+
+def keys(x: float, a: float) -> float:
+    x = abs(x)
+    return (a + 2) * x**3 - (a + 3) * x**2 + 1 if x <= 1 else a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0
+
+
+def resizing(n: int, m: int, scale: Any, mode: str, align: bool, antialias: bool) -> np.ndarray:
+    """The matrix of an interpolation from n to m numbers."""
+    step = (n - 1) / max(1, m - 1) if align else 1 / scale if scale else n / m
+    j, unit = np.arange(m), np.eye(n)
+    at = j * step if align else (j + 0.5) * step - 0.5
+    if mode == "area":
+        return np.stack([unit[i * n // m:-(-(i + 1) * n // m)].mean(0) for i in j])
+    if mode.startswith("nearest"):
+        return unit[np.minimum(np.floor((j + 0.5 * (mode != "nearest")) * step + 1e-9).astype(int), n - 1)]
+    if antialias:
+        wide = max(1.0, step)
+        w = np.array([[max(0, 1 - abs(i - p) / wide) if mode == "bilinear" else keys((i - p) / wide, -0.5) for i in range(n)] for p in at])
+        return w / w.sum(1, keepdims=True)
+    if mode == "bicubic":
+        return sum(unit[np.clip(np.floor(at).astype(int) + k, 0, n - 1)] * np.array(
+            [keys(p - np.floor(p) - k, -0.75) for p in at])[:, None] for k in range(-1, 3))  # type: ignore[return-value]
+    return np.stack([np.interp(at, np.arange(n), row) for row in unit], 1)
+
+
+def interpolate(x: np.ndarray, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False,
+                antialias: bool = False) -> np.ndarray:
+    for axis in range(2, x.ndim):
+        n = x.shape[axis]
+        m = int(n * scale_factor) if size is None else each(size, x.ndim - 2)[axis - 2]
+        x = along(x, axis, resizing(n, m, scale_factor, mode, align_corners, antialias))
+    return x
+
+
+def unfold(x: np.ndarray, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> np.ndarray:
+    if x.ndim == 3:
+        return unfold(x[None], kernel_size, dilation, padding, stride)[0]
+    view = seen(x, each(kernel_size, 2), stride, padding, dilation).transpose(0, 1, 4, 5, 2, 3)
+    return view.reshape(len(x), math.prod(view.shape[1:4]), -1)
+
+
+def fold(y: np.ndarray, output_size: Any, kernel_size: Any, **options: Any) -> np.ndarray:
+    """The transpose of unfold, by what it does to every unit image."""
+    if y.ndim == 2:
+        return fold(y[None], output_size, kernel_size, **options)[0]
+    channels = y.shape[1] // math.prod(each(kernel_size, 2))
+    units = np.eye(math.prod(output_size)).reshape(-1, 1, *output_size)
+    columns = unfold(units, kernel_size, **options)
+    return np.einsum("nctp,utp->ncu", y.reshape(len(y), channels, *columns.shape[1:]), columns).reshape(len(y), channels, *output_size)
+
+
+def grid_sample(x: np.ndarray, grid: np.ndarray, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Any:
+    """One place after the other; a place outside is thrown back until it is inside."""
+    y = np.zeros((*x.shape[:2], *grid.shape[1:-1]))
+    for at in np.ndindex(len(x), *grid.shape[1:-1]):
+        corners = [((), 1.0)]
+        for p, n in zip(grid[at][::-1], x.shape[2:], strict=True):
+            p = (p + 1) / 2 * (n - 1) if align_corners else ((p + 1) * n - 1) / 2
+            low, high = (0, n - 1) if align_corners else (-0.5, n - 0.5)
+            while padding_mode == "reflection" and high > low and not low <= p <= high:
+                p = 2 * low - p if p < low else 2 * high - p
+            p = p if padding_mode == "zeros" else min(max(p, 0.0), n - 1.0)
+            near = [(round(p), 1.0)] if mode == "nearest" else [(math.floor(p), 1 - p % 1), (math.floor(p) + 1, p % 1)]
+            corners = [((*c, i), w * v) for c, w in corners for i, v in near if 0 <= i < n]
+        for corner, w in corners:
+            y[(at[0], slice(None), *at[1:])] += w * x[(at[0], slice(None), *corner)]
+    return y
+
+
+def affine_grid(theta: np.ndarray, size: Any, align_corners: bool = False) -> np.ndarray:
+    lines = [(2 * np.arange(n) / max(1, n - 1) - 1) * (n > 1) if align_corners else (2 * np.arange(n) + 1) / n - 1 for n in size[2:]]
+    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1)
+    return np.einsum("...k,nak->n...a", places, theta)
+
+
+def pixel_shuffle(x: np.ndarray, r: int) -> np.ndarray:
+    y = np.zeros((*x.shape[:-3], x.shape[-3] // r**2, x.shape[-2] * r, x.shape[-1] * r))
+    for i, j in np.ndindex(r, r):
+        y[..., i::r, j::r] = x[..., i * r + j::r * r, :, :]
+    return y
+
+
+def pixel_unshuffle(x: np.ndarray, r: int) -> np.ndarray:
+    parts = [x[..., i::r, j::r] for i, j in np.ndindex(r, r)]
+    return np.stack(parts, -3).reshape(*x.shape[:-3], -1, x.shape[-2] // r, x.shape[-1] // r)
+
+
+SIZES = {1: (2, 3, 5), 2: (2, 2, 4, 5), 3: (1, 2, 3, 4, 2)}
 LINE, VOLUME = ((2, 4, 9), (6, 2, 3), (6,)), ((2, 2, 4, 5, 3), (4, 2, 2, 3, 2), (4,))
 WINDOW = [{}, {"stride": 2}, {"padding": 1}, {"dilation": 2}, {"padding": "same"}]
 TURNED = [{}, {"stride": 2}, {"stride": 2, "padding": 1, "output_padding": 1}, {"dilation": 2, "output_padding": 1}]
@@ -157,6 +249,33 @@ SPATIAL = {
     **{f"adaptive_avg_pool{n}d": case(adaptive(n, np.mean), shapes=[(SHAPES[n],)], args=[(1,), (2,), (3,), ((None,) * n,), (8,)])
        for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": case(adaptive(n, np.max), shapes=[(SHAPES[n],)], args=[(1,), (2,), (3,), (8,)]) for n in (1, 2, 3)},
+    "interpolate": case(interpolate, shapes=[(SIZES[2],)], attrs=[
+        {"size": (7, 3)}, {"scale_factor": 2.0}, {"size": (3, 8), "mode": "nearest-exact"}, {"size": (3, 8), "mode": "area"},
+        {"size": (3, 8), "mode": "bilinear"}, {"scale_factor": 1.7, "mode": "bilinear"},
+        {"size": 7, "mode": "bilinear", "align_corners": True},
+        {"size": (3, 8), "mode": "bicubic"}, {"size": (3, 8), "mode": "bicubic", "align_corners": True},
+        {"size": (2, 8), "mode": "bilinear", "antialias": True}, {"size": (2, 8), "mode": "bicubic", "antialias": True}],
+        also=[((SIZES[1],), (), {"size": 8, "mode": "linear"}), ((SIZES[3],), (), {"size": (2, 5, 3), "mode": "trilinear"}),
+              ((SIZES[3],), (), {"scale_factor": 2, "mode": "nearest"})]),
+    "upsample": case(interpolate, shapes=[(SIZES[2],)], attrs=[{"scale_factor": 2}, {"size": 3, "mode": "bilinear"}]),
+    "grid_sample": case(grid_sample, R, R, shapes=[((2, 2, 3, 4), (2, 3, 2, 2)), ((2, 2, 3, 2), (2, 2, 3, 2))], attrs=[
+        {}, {"align_corners": True}, {"padding_mode": "border"}, {"padding_mode": "reflection"},
+        {"padding_mode": "reflection", "align_corners": True}],
+        also=[(((1, 2, 3, 2, 4), (1, 2, 2, 1, 3)), (), {}), (((1, 2, 1, 1), (1, 2, 2, 2)), (), {"padding_mode": "reflection"})]),
+    "affine_grid": case(affine_grid, shapes=[((2, 2, 3),)], args=[((2, 1, 3, 4),), ((2, 1, 1, 2), True)],
+                        also=[(((1, 3, 4),), ((1, 2, 2, 3, 1),), {})]),
+    "unfold": case(unfold, shapes=[((2, 3, 4, 5),), ((3, 4, 5),)], args=[(2,), ((2, 3), 1, 1, 2), ((2, 1), 2)]),
+    "fold": case(fold, shapes=[((2, 12, 12),)], args=[((4, 5), 2)], also=[
+        (((6, 4),), ((3, 4), (2, 3)), {"padding": (0, 1), "stride": (1, 2)}), (((1, 8, 6),), ((4, 4), 2), {"dilation": (2, 1)})]),
+    "pixel_shuffle": case(pixel_shuffle, shapes=[((2, 8, 2, 3),), ((4, 2, 3),)], args=[(2,), (1,)]),
+    "pixel_unshuffle": case(pixel_unshuffle, shapes=[((2, 2, 4, 6),), ((3, 2, 2),)], args=[(2,), (1,)]),
+    "bilinear": case(lambda x, y, w, b=0.0: np.einsum("...i,oij,...j->...o", x, w, y) + b, R, R, R, R, shapes=[
+        ((2, 3), (2, 4), (5, 3, 4), (5,)), ((3,), (2,), (1, 3, 2)), ((2, 2, 3), (2, 2, 3), (2, 3, 3), (2,))]),
+    **{name: case(lambda x, p=0.5, training=True: x, shapes=[shape], attrs=[{"p": 0.0}, {"p": 0.9, "training": False}]) for name, shape in {
+        "dropout1d": ((2, 3, 4),), "dropout2d": ((2, 3, 2, 2),), "dropout3d": ((2, 1, 2, 2, 1),), "alpha_dropout": ((3, 4),),
+        "feature_alpha_dropout": ((3, 4),)}.items()},
+    "channel_shuffle": case(lambda x, g: x.reshape(len(x), g, -1, *x.shape[2:]).swapaxes(1, 2).reshape(x.shape),
+                            shapes=[((2, 6, 2, 3),), ((1, 6, 2),)], args=[(2,), (3,)]),
 }
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL_OF_SPATIAL = {

@@ -25,18 +25,39 @@ LAYERS: list[tuple[str, tuple, dict[str, Any], tuple[int, ...]]] = [
     ("AvgPool3d", (2, 1), {}, VOLUMES), ("LPPool1d", (2, 3), {}, LINES), ("LPPool2d", (2, 3), {}, IMAGES),
     ("LPPool3d", (2, 2), {}, VOLUMES),
     ("AdaptiveAvgPool1d", (4,), {}, LINES), ("AdaptiveAvgPool2d", ((3, None),), {}, IMAGES), ("AdaptiveAvgPool3d", (1,), {}, VOLUMES),
+    ("Conv1d", (4, 6, 3), {"padding": 2, "padding_mode": "circular"}, LINES),
+    ("Conv2d", (4, 6, (3, 2)), {"padding": "same", "padding_mode": "reflect", "dilation": 2}, IMAGES),
+    ("Conv3d", (4, 2, 2), {"padding": (1, 0, 2), "padding_mode": "replicate", "stride": 2}, VOLUMES),
+    ("Upsample", ((5, 9),), {}, IMAGES), ("Upsample", (), {"scale_factor": 1.5, "mode": "bilinear", "align_corners": True}, IMAGES),
+    ("UpsamplingNearest2d", (), {"scale_factor": 2}, IMAGES), ("UpsamplingBilinear2d", (5,), {}, IMAGES),
+    ("PixelShuffle", (2,), {}, IMAGES), ("PixelUnshuffle", (1,), {}, IMAGES), ("ChannelShuffle", (2,), {}, IMAGES),
+    ("Unfold", (2,), {"padding": 1, "stride": (1, 2)}, IMAGES), ("Fold", ((4, 4), (2, 2)), {}, LINES),
+    *[(f"{kind}Pad{n}d", ((1, 2, 0, 1, 2, 1)[:2 * n],), {}, (LINES, IMAGES, VOLUMES)[n - 1])
+      for kind in ("Zero", "Reflection", "Replication", "Circular") for n in (1, 2, 3)],
+    ("ConstantPad1d", (2, 1.5), {}, LINES), ("ConstantPad2d", ((1, -1, 0, 2), 1.5), {}, IMAGES), ("ConstantPad3d", (1, -2.0), {}, VOLUMES),
+    ("Unflatten", (1, (2, 2)), {}, IMAGES), ("Identity", (3,), {"a": 1}, IMAGES),
+    *[(name, (0.5,), {}, IMAGES) for name in ("Dropout2d", "AlphaDropout", "FeatureAlphaDropout")],
     ("AdaptiveMaxPool1d", (4,), {}, LINES), ("AdaptiveMaxPool2d", ((3, None),), {}, IMAGES), ("AdaptiveMaxPool3d", (1,), {}, VOLUMES),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "args", "options", "shape"), LAYERS, ids=lambda value: str(value)[:24])
 def test_layer_is_pytorchs(name: str, args: tuple, options: dict[str, Any], shape: tuple[int, ...]) -> None:
-    theirs = getattr(torch.nn, name)(*args, **options).double()
+    theirs = getattr(torch.nn, name)(*args, **options).double().eval()
     with_device = {"dtype": fp.float64} if list(theirs.parameters()) else {}
     ours = getattr(nn, name)(*args, **options, **with_device)
-    ours.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
+    ours.eval().load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
     assert ours.state_dict().keys() == theirs.state_dict().keys()
-    for own in (shape, shape[1:]):
+    whole = name in (
+        "Upsample",
+        "UpsamplingNearest2d",
+        "UpsamplingBilinear2d",
+        "ChannelShuffle",
+        "Unflatten",
+        "Dropout2d",
+        "FeatureAlphaDropout",
+    )
+    for own in (shape,) if whole else (shape, shape[1:]):
         x = np.random.default_rng(0).standard_normal(own)
         np.testing.assert_allclose(ours(fp.tensor(x)).numpy(), theirs(torch.tensor(x)).detach().numpy(), 1e-9, 1e-11)
     assert repr(ours).startswith(name)
@@ -68,3 +89,30 @@ def test_output_size_of_a_transposed_convolution() -> None:
 def test_what_is_refused(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         make()
+
+
+@pytest.mark.parametrize("name", ["Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"])
+def test_whole_channels_are_dropped(name: str) -> None:
+    fp.manual_seed(3)
+    layer, axes = getattr(nn, name)(0.25), 2 if name[0] == "F" else int(name[-2])
+    x = fp.ones(200, 5, *[2] * axes, requires_grad=True)
+    y = layer(x)
+    numbers = y.numpy().reshape(1000, -1)
+    assert (numbers == numbers[:, :1]).all() and abs((numbers[:, 0] == numbers.max()).mean() - 0.75) < 0.05
+    slope = y.sum().backward()[x].numpy().reshape(1000, -1)
+    assert ((slope != 0) == (numbers == numbers.max())).all()
+    assert layer.eval()(x) is x
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    fp.manual_seed(0)
+    y = fp.nn.functional.alpha_dropout(fp.randn(200, 500), 0.3, training=True).numpy()
+    assert abs(y.mean()) < 0.02 and abs(y.std() - 1) < 0.02
+    assert not fp.nn.functional.alpha_dropout(fp.ones(3), 1.0, training=True).numpy().any()
+
+
+def test_bilinear_is_pytorchs() -> None:
+    ours, theirs = nn.Bilinear(3, 4, 2, dtype=fp.float64), torch.nn.Bilinear(3, 4, 2).double()
+    ours.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
+    x, y = (np.random.default_rng(n).standard_normal((5, n)) for n in (3, 4))
+    np.testing.assert_allclose(ours(x, y).numpy(), theirs(torch.tensor(x), torch.tensor(y)).detach().numpy(), 1e-12)

@@ -23,7 +23,8 @@ from torch_adapters import ADAPTERS, Row  # noqa: E402
 
 import flamepy as fp  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{said}:UserWarning") for said in ("Using padding='same'", "reduction. 'mean' divides")]
+SAID = ("Using padding='same'", "reduction. 'mean' divides", ".*is deprecated. Use .nn.functional.interpolate")
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{said}:UserWarning") for said in SAID]
 ALL = os.environ.get("FLAMEPY_ALL_SAMPLES") == "1"
 LIMIT, REFUSED_LIMIT, REFERENCE_LIMIT = 40, 10, 12
 # torch.testing's defaults are (1e-7, 1e-7) and (1.3e-6, 1e-5). float64 is held tighter; float32 gets ten times the

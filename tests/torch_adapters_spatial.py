@@ -7,5 +7,13 @@ from torch_adapters import Row
 import flamepy.nn.functional as F
 
 SAME = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d
-    avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"""
-SPATIAL: dict[str, Row] = {f"nn.functional.{name}": Row(name, getattr(F, name)) for name in SAME.split()}
+    avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
+    interpolate unfold pixel_shuffle pixel_unshuffle channel_shuffle bilinear"""
+SPATIAL: dict[str, Row] = {f"nn.functional.{name}": Row(name, getattr(F, name)) for name in SAME.split()} | {
+    "nn.functional.upsample_bilinear": Row(
+        "interpolate", lambda x, size=None, scale_factor=None: F.interpolate(x, size, scale_factor, "bilinear", align_corners=True)
+    ),
+    "nn.functional.upsample_nearest": Row("interpolate", lambda x, size=None, scale_factor=None: F.interpolate(x, size, scale_factor)),
+    # clip's gradient passes at the border's last number, and "nearest" sends the grid none where PyTorch sends zeros
+    "nn.functional.grid_sample": Row("grid_sample", F.grid_sample, lambda x, grid, mode="bilinear", *_, **o: mode == "bicubic"),
+}

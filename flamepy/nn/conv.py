@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .. import ops
 from ..core.errors import ShapeError
+from ..ops.conv import around_window
 from ..ops.spatial_sizes import each, sides
 from ..parameter import Parameter
 from . import functional as F
 from .linear import size
 from .module import Module
 
-MODES = ("zeros",)
+MODES = "zeros", "reflect", "replicate", "circular"
 
 
 class Windows(Module):
@@ -65,8 +67,18 @@ class Convolution(Windows):
 
         Raises ShapeError where the channels differ or the window is larger than what it slides over.
         """
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            x, padding = self.bordered(x), 0
         x, weight, bias = self.operands(x, self.weight, self.bias)
-        return getattr(F, self.op)(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return getattr(F, self.op)(x, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    def bordered(self, x: Any) -> Any:
+        """x with numbers of its own around it, as padding_mode says."""
+        layer, gaps = type(self).__name__, each(type(self).__name__, "dilation", self.dilation, self.axes, 1)
+        steps = each(layer, "stride", self.stride, self.axes, 1)
+        around = around_window(layer, self.padding, self.kernel_size, steps, gaps)
+        return ops.pad(x, ((0, 0),) * (len(x.shape) - self.axes) + around, mode=self.padding_mode)
 
 
 class Conv1d(Convolution):

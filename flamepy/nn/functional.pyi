@@ -6,13 +6,17 @@ from ..ops import adaptive_avg_pool3d as adaptive_avg_pool3d
 from ..ops import adaptive_max_pool1d as adaptive_max_pool1d
 from ..ops import adaptive_max_pool2d as adaptive_max_pool2d
 from ..ops import adaptive_max_pool3d as adaptive_max_pool3d
+from ..ops import affine_grid as affine_grid
+from ..ops import alpha_dropout as alpha_dropout
 from ..ops import avg_pool1d as avg_pool1d
 from ..ops import avg_pool2d as avg_pool2d
 from ..ops import avg_pool3d as avg_pool3d
 from ..ops import batch_norm as batch_norm
+from ..ops import bilinear as bilinear
 from ..ops import binary_cross_entropy as binary_cross_entropy
 from ..ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from ..ops import celu as celu
+from ..ops import channel_shuffle as channel_shuffle
 from ..ops import contrastive_loss as contrastive_loss
 from ..ops import conv1d as conv1d
 from ..ops import conv2d as conv2d
@@ -26,11 +30,17 @@ from ..ops import cross_entropy as cross_entropy
 from ..ops import dice_loss as dice_loss
 from ..ops import drop_block2d as drop_block2d
 from ..ops import dropout as dropout
+from ..ops import dropout1d as dropout1d
+from ..ops import dropout2d as dropout2d
+from ..ops import dropout3d as dropout3d
 from ..ops import elu as elu
 from ..ops import embedding as embedding
+from ..ops import feature_alpha_dropout as feature_alpha_dropout
+from ..ops import fold as fold
 from ..ops import gaussian_nll_loss as gaussian_nll_loss
 from ..ops import gelu as gelu
 from ..ops import glu as glu
+from ..ops import grid_sample as grid_sample
 from ..ops import group_norm as group_norm
 from ..ops import gru as gru
 from ..ops import gru_cell as gru_cell
@@ -41,6 +51,7 @@ from ..ops import hardtanh as hardtanh
 from ..ops import hinge_embedding_loss as hinge_embedding_loss
 from ..ops import huber_loss as huber_loss
 from ..ops import instance_norm as instance_norm
+from ..ops import interpolate as interpolate
 from ..ops import kl_div as kl_div
 from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
@@ -66,6 +77,8 @@ from ..ops import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from ..ops import nll_loss as nll_loss
 from ..ops import one_hot as one_hot
 from ..ops import pairwise_distance as pairwise_distance
+from ..ops import pixel_shuffle as pixel_shuffle
+from ..ops import pixel_unshuffle as pixel_unshuffle
 from ..ops import poisson_nll_loss as poisson_nll_loss
 from ..ops import prelu as prelu
 from ..ops import quick_gelu as quick_gelu
@@ -95,6 +108,8 @@ from ..ops import threshold as threshold
 from ..ops import triplet_margin_loss as triplet_margin_loss
 from ..ops import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from ..ops import tversky_loss as tversky_loss
+from ..ops import unfold as unfold
+from ..ops import upsample as upsample
 from ..ops import weight_standardize as weight_standardize
 from ..ops.pads import flat_pad
 

@@ -1,4 +1,4 @@
-"""Linear, Embedding, Dropout, Flatten."""
+"""Linear, Bilinear, Embedding, Dropout, Flatten, Unflatten, Identity."""
 
 from __future__ import annotations
 
@@ -116,3 +116,52 @@ class Flatten(Module):
 
     def extra(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """One axis as several, one of whose sizes may be -1."""
+
+    def __init__(self, dim: int, unflattened_size: Any):
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, x: Any) -> Any:
+        """x (..., n, ...) -> (..., *unflattened_size, ...) at the axis dim. Raises ShapeError."""
+        return ops.unflatten(x, self.dim, self.unflattened_size)
+
+    def extra(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class Identity(Module):
+    """x itself; takes any arguments."""
+
+    def __init__(self, *args: Any, **options: Any):
+        pass
+
+    def forward(self, x: Any) -> Any:
+        """x -> x."""
+        return x
+
+
+class Bilinear(Module):
+    """x1 @ weight[o] @ x2 + bias[o]; weight is (out_features, in1_features, in2_features).
+
+    weight and bias start uniform in +-1 / sqrt(in1_features).
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        shape = [size("Bilinear", "a number of features", n) for n in (out_features, in1_features, in2_features)]
+        bound = max(1, shape[1]) ** -0.5
+        self.weight = Parameter.uniform(tuple(shape), -bound, bound, dtype=dtype, device=device)
+        self.bias = Parameter.uniform((shape[0],), -bound, bound, dtype=dtype, device=device) if bias else None
+
+    def forward(self, x1: Any, x2: Any) -> Any:
+        """x1 (..., in1_features), x2 (..., in2_features) -> (..., out_features). Raises ShapeError."""
+        x1, x2, weight, bias = self.operands(x1, x2, self.weight, self.bias)
+        return F.bilinear(x1, x2, weight, bias)
+
+    def extra(self) -> str:
+        out, in1, in2 = self.weight.shape
+        return f"in1_features={in1}, in2_features={in2}, out_features={out}, bias={self.bias is not None}"

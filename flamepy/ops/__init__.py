@@ -16,6 +16,7 @@ writes).
     cross_entropy.py losses.py margins.py similarity.py overlap.py    losses
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
+    patches.py resampling.py                        windows and pixels moved about, images of other sizes
     random.py drops.py                              random numbers
 """
 
@@ -46,6 +47,7 @@ from . import (  # noqa: F401
     more_activations,
     overlap,
     pads,
+    patches,
     picking,
     pools,
     powers,
@@ -54,6 +56,7 @@ from . import (  # noqa: F401
     rearranging,
     recurrent,
     reduce_more,
+    resampling,
     rotary,
     rounding,
     row_norms,

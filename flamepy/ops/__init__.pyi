@@ -153,11 +153,29 @@ def addcmul(x: TensorLike, a: TensorLike, b: TensorLike, /, value: float = 1.0) 
     [-0.5, 2.5]
     """
 
+# flamepy/ops/resampling.py: affine_grid
+def affine_grid(theta: TensorLike, size: TensorLike, align_corners: bool = False) -> Tensor:
+    """The grid for grid_sample() of an affine map of each image: places of the result, from -1 to 1, times theta.
+
+    Shapes: theta (N, 2, 3) for size (N, C, H, W), the result (N, H, W, 2); (N, 3, 4) for (N, C, D, H, W). Raises ShapeError.
+    >>> F.affine_grid(fp.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2)).tolist()
+    [[[[-0.5, 0.0], [0.5, 0.0]]]]
+    """
+
 # flamepy/ops/logic.py: allclose
 def allclose(a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Whether isclose() holds for all, as Python's True or False. Shapes: those of a and b broadcast.
     >>> fp.allclose(fp.tensor([1.0, 2.0]), 1.0)
     False
+    """
+
+# flamepy/ops/drops.py: alpha_dropout
+def alpha_dropout(x: TensorLike, p: float = 0.5, training: bool = False) -> Tensor:
+    """Set elements to the lowest value of selu with probability p, then scale and shift all so that mean 0 and variance 1 stay so.
+
+    (Klambauer et al. 2017, arXiv:1706.02515.) Shapes: any, unchanged. Raises ValueError for p outside [0, 1].
+    >>> F.alpha_dropout(fp.ones(2), 0.5, training=False).tolist()
+    [1.0, 1.0]
     """
 
 # flamepy/ops/trigonometry.py: "acos"
@@ -454,6 +472,13 @@ def batch_norm(
     [[-1.0], [1.0]]
     """
 
+# flamepy/ops/products.py: bilinear
+def bilinear(x1: TensorLike, x2: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
+    """y[..., o] = x1[..., :] @ weight[o] @ x2[..., :] + bias[o]. Shapes: (..., n), (..., m), (o, n, m), (o,); the result (..., o).
+    >>> F.bilinear(fp.tensor([[2.0]]), fp.tensor([[3.0, 1.0]]), fp.ones(1, 1, 2)).tolist()
+    [[8.0]]
+    """
+
 # flamepy/ops/losses.py: binary_cross_entropy
 def binary_cross_entropy(
     x: TensorLike,
@@ -563,6 +588,13 @@ def celu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.celu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.7769, 1.5]
+    """
+
+# flamepy/ops/patches.py: channel_shuffle
+def channel_shuffle(x: TensorLike, groups: int) -> Tensor:
+    """Channels dealt out anew, one of each group after the other. Shapes: (N, C, ...) with C a multiple of groups, else ShapeError.
+    >>> F.channel_shuffle(fp.tensor([[[1.0], [2.0], [3.0], [4.0]]]), 2).tolist()
+    [[[1.0], [3.0], [2.0], [4.0]]]
     """
 
 # flamepy/ops/joining.py: chunk
@@ -1002,6 +1034,29 @@ def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     [1.0, 1.0]
     """
 
+# flamepy/ops/drops.py: dropout1d
+def dropout1d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero whole channels of lines with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, L) or (C, L), unchanged.
+    >>> F.dropout1d(fp.ones(1, 1, 2), 0.5, training=False).tolist()
+    [[[1.0, 1.0]]]
+    """
+
+# flamepy/ops/drops.py: dropout2d
+def dropout2d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
+
+    Shapes: (N, C, H, W) or (C, H, W), unchanged. Raises ValueError for p outside [0, 1], ShapeError.
+    >>> F.dropout2d(fp.ones(1, 1, 1, 2), 0.5, training=False).tolist()
+    [[[[1.0, 1.0]]]]
+    """
+
+# flamepy/ops/drops.py: dropout3d
+def dropout3d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero whole channels of volumes with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, D, H, W) or (C, D, H, W).
+    >>> F.dropout3d(fp.ones(1, 1, 1, 1, 2), 0.5, training=False).shape
+    (1, 1, 1, 1, 2)
+    """
+
 # flamepy/ops/stacking.py: dstack
 def dstack(tensors: Iterable[TensorLike]) -> Tensor:
     """Tensors behind each other, along the third axis. Shapes: (n, m), (n, m) give (n, m, 2).
@@ -1136,6 +1191,13 @@ def expm1(x: TensorLike, /) -> Tensor:
     [-0.7769, 3.4817]
     """
 
+# flamepy/ops/drops.py: feature_alpha_dropout
+def feature_alpha_dropout(x: TensorLike, p: float = 0.5, training: bool = False) -> Tensor:
+    """alpha_dropout() of whole channels. Shapes: (N, C, ...), unchanged.
+    >>> F.feature_alpha_dropout(fp.ones(1, 2), 0.5, training=False).tolist()
+    [[1.0, 1.0]]
+    """
+
 # flamepy/ops/rounding.py: "trunc"
 def fix(x: TensorLike, /) -> Tensor:
     """The whole number next to x towards 0. Records a zero gradient.
@@ -1227,6 +1289,22 @@ def fmod(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.fmod(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-0.0, 0.0]
+    """
+
+# flamepy/ops/patches.py: fold
+def fold(
+    x: TensorLike,
+    output_size: TensorLike,
+    kernel_size: Pair,
+    dilation: Pair = 1,
+    padding: Pair | str = 0,
+    stride: Pair | None = 1,
+) -> Tensor:
+    """Columns added up where they were in images of output_size, the transpose of unfold().
+
+    Shapes: x (N, C * rows * columns, positions) or without N; the result (N, C, *output_size). Raises ShapeError.
+    >>> F.fold(fp.ones(2, 2), (1, 3), (1, 2)).tolist()
+    [[[1.0, 2.0, 1.0]]]
     """
 
 # flamepy/ops/rounding.py: "frac"
@@ -1328,6 +1406,24 @@ def greater_equal(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> fp.ge(fp.tensor([-1.5, 1.5]), 0.5).tolist()
     [False, True]
+    """
+
+# flamepy/ops/resampling.py: grid_sample
+def grid_sample(
+    x: TensorLike,
+    grid: TensorLike,
+    mode: str = 'bilinear',
+    padding_mode: str = 'zeros',
+    align_corners: bool = False,
+) -> Tensor:
+    """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
+
+    mode: "bilinear" (also for volumes) or "nearest"; "bicubic" is refused. padding_mode says what is outside: "zeros", "border" (the
+    nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends.
+    Shapes: x (N, C, H, W) and grid (N, H', W', 2) give (N, C, H', W'); x (N, C, D, H, W) and grid (N, D', H', W', 3) likewise.
+    Of "nearest" no gradient reaches the grid. Raises ShapeError, ValueError.
+    >>> F.grid_sample(fp.tensor([[[[1.0, 3.0]]]]), fp.zeros(1, 1, 1, 2)).tolist()
+    [[[[2.0]]]]
     """
 
 # flamepy/ops/channel_norms.py: group_norm
@@ -1536,6 +1632,27 @@ def instance_norm(
     Shapes: x (N, C, ...), the others (C,); the result has x's. Raises ShapeError, for a single number a channel of an example too.
     >>> F.instance_norm(fp.tensor([[[1.0, 3.0], [4.0, 8.0]]])).numpy().round(2).tolist()
     [[[-1.0, 1.0], [-1.0, 1.0]]]
+    """
+
+# flamepy/ops/resampling.py: interpolate
+def interpolate(
+    x: TensorLike,
+    size: TensorLike | None = None,
+    scale_factor: TensorLike | None = None,
+    mode: str = 'nearest',
+    align_corners: TensorLike | None = None,
+    recompute_scale_factor: TensorLike | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """x with other sizes of its last axes: `size`, or its own times scale_factor.
+
+    mode: "nearest" (rounds down), "nearest-exact", "linear" along every axis ("bilinear" and "trilinear" are its names for images and
+    volumes), "bicubic" (images), "area" (means). align_corners: the outermost numbers stay where they are. antialias (bilinear, bicubic):
+    weights as wide as what a result covers. Integers are rounded. As in PyTorch a given scale_factor is the scale of places, too, unless
+    recompute_scale_factor.
+    Shapes: x (N, C, ...) with one to three more axes; the result has these of the wanted size. Raises ShapeError, ValueError.
+    >>> F.interpolate(fp.tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear", align_corners=False).tolist()
+    [[[1.0, 1.5, 2.5, 3.0]]]
     """
 
 # flamepy/ops/logic.py: isclose
@@ -2450,6 +2567,20 @@ def permute(x: TensorLike, axes: int | Sequence[int], *rest: int) -> Tensor:
     """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). Shapes: sizes in that order. Raises ShapeError.
     >>> fp.permute(fp.ones(2, 3, 4), (2, 0, 1)).shape
     (4, 2, 3)
+    """
+
+# flamepy/ops/patches.py: pixel_shuffle
+def pixel_shuffle(x: TensorLike, upscale_factor: int) -> Tensor:
+    """Channels as pixels. Shapes: (..., C r r, H, W) gives (..., C, H r, W r), else ShapeError (Shi et al. 2016).
+    >>> F.pixel_shuffle(fp.tensor([[[1.0]], [[2.0]], [[3.0]], [[4.0]]]), 2).tolist()
+    [[[1.0, 2.0], [3.0, 4.0]]]
+    """
+
+# flamepy/ops/patches.py: pixel_unshuffle
+def pixel_unshuffle(x: TensorLike, downscale_factor: int) -> Tensor:
+    """Pixels as channels, the reverse of pixel_shuffle(). Shapes: (..., C, H r, W r) gives (..., C r r, H, W), else ShapeError.
+    >>> F.pixel_unshuffle(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
+    [[[1.0]], [[2.0]], [[3.0]], [[4.0]]]
     """
 
 # flamepy/ops/losses.py: poisson_nll_loss
@@ -3426,6 +3557,13 @@ def unflatten(x: TensorLike, dim: int, sizes: int | Sequence[int]) -> Tensor:
     (2, 3, 4)
     """
 
+# flamepy/ops/patches.py: unfold
+def unfold(x: TensorLike, kernel_size: Pair, dilation: Pair = 1, padding: Pair | str = 0, stride: Pair | None = 1) -> Tensor:
+    """Each window of images as a column (im2col). Shapes: x (N, C, H, W) gives (N, C * rows * columns, positions); without N likewise.
+    >>> F.unfold(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), (2, 1)).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+
 # flamepy/ops/counting.py: unique
 @overload
 def unique(
@@ -3463,6 +3601,19 @@ def unsqueeze(x: TensorLike, dim: int) -> Tensor:
     """A new axis of size 1 at `axis` of the result. Shapes: (n,) gives (1, n) or (n, 1).
     >>> fp.unsqueeze(fp.ones(3), -1).shape
     (3, 1)
+    """
+
+# flamepy/ops/resampling.py: upsample
+def upsample(
+    x: TensorLike,
+    size: TensorLike | None = None,
+    scale_factor: TensorLike | None = None,
+    mode: str = 'nearest',
+    align_corners: TensorLike | None = None,
+) -> Tensor:
+    """interpolate() by its older name. Shapes: as there.
+    >>> F.upsample(fp.tensor([[[1.0, 3.0]]]), scale_factor=2).tolist()
+    [[[1.0, 1.0, 3.0, 3.0]]]
     """
 
 # flamepy/ops/variance.py: var

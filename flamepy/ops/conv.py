@@ -210,7 +210,7 @@ def convolution(op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: A
     around = around_window(op, padding, window, stride, dilation)
     if min(window) < 1 or min(results(given[-axes:], window, stride, around, dilation)) < 1:
         raise ShapeError(f"{op}: the window does not fit into x: x is {given}, weight is {weight.shape}, padding {around}. Pad more.")
-    x, same = evened(op, x, around)
+    x, same = evened(x, around)
     if axes == 1:
         y = convolved(unit_axis(x), unit_axis(weight), bias, (1, *stride), (0, *same), (1, *dilation), groups)
         return without_unit_axis(y)
@@ -263,7 +263,7 @@ def transposed(
         cut = tuple([(-a, m - b) for (a, b), m in zip(around, more, strict=True)])
         sizes, around = whole, ((0, 0),) * axes
     y = spread_windows(x, weight, sizes, stride, tuple([a for a, _ in around]), dilation, groups)
-    y = y if cut is None else surrounded(op, y, cut)
+    y = y if cut is None else surrounded(y, cut)
     return y if bias is None else y + bias.reshape((-1, *(1,) * axes))
 
 

@@ -83,3 +83,78 @@ def drop_block2d(x: Any, p: float, block_size: int, training: bool = True) -> An
         keeps = sub(1.0, max_pool2d(pad(begins, around), size, 1))
         scale = float(x.size) / (keeps.sum() + 1e-6)
     return where(keeps > 0.0, mul(x, scale.to(x.dtype)), 0.0)
+
+
+# ---- whole channels, and units that keep mean and variance ---------------------------------------------------------------------------
+def drop_channels(name: str, x: Any, p: Any, training: bool, axes: int) -> Any:
+    """x with whole channels zero; of fewer axes than (N, C, ...) with `axes` more, x is (C, ...)."""
+    x, p = checked_drop(name, x, p)
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: x is not (N, C, ...) or (C, ...) with {axes} more axes: {x.shape}. Reshape it.")
+    if not training or p == 0:
+        return x
+    lead = x.ndim - axes
+    keeps = drawn((*x.shape[:lead], *[1] * axes), p, x)
+    return where(keeps > 0.0, mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
+
+
+@composed(home="functional")
+def dropout1d(x: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Zero whole channels of lines with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, L) or (C, L), unchanged.
+    >>> F.dropout1d(fp.ones(1, 1, 2), 0.5, training=False).tolist()
+    [[[1.0, 1.0]]]"""
+    return drop_channels("dropout1d", x, p, training, 1)
+
+
+@composed(home="functional")
+def dropout2d(x: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
+
+    Shapes: (N, C, H, W) or (C, H, W), unchanged. Raises ValueError for p outside [0, 1], ShapeError.
+    >>> F.dropout2d(fp.ones(1, 1, 1, 2), 0.5, training=False).tolist()
+    [[[[1.0, 1.0]]]]
+    """
+    return drop_channels("dropout2d", x, p, training, 2)
+
+
+@composed(home="functional")
+def dropout3d(x: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Zero whole channels of volumes with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, D, H, W) or (C, D, H, W).
+    >>> F.dropout3d(fp.ones(1, 1, 1, 1, 2), 0.5, training=False).shape
+    (1, 1, 1, 1, 2)"""
+    return drop_channels("dropout3d", x, p, training, 3)
+
+
+LOWEST = -1.7580993408473766  # of selu: -scale * alpha
+
+
+def drop_to_lowest(name: str, x: Any, p: Any, training: bool, channels: bool) -> Any:
+    x, p = checked_drop(name, x, p)
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return mul(x, 0.0)
+    if channels and x.ndim < 2:
+        raise ShapeError(f"{name}: x is not (N, C, ...): {x.shape}. Reshape it.")
+    keeps = drawn((*x.shape[:2], *[1] * (x.ndim - 2)) if channels else x.shape, p, x)
+    scale = ((1.0 - p) * (1.0 + p * LOWEST * LOWEST)) ** -0.5
+    return where(keeps > 0.0, mul(x, scale), scale * LOWEST) - scale * LOWEST * p
+
+
+@composed(home="functional")
+def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Any:
+    """Set elements to the lowest value of selu with probability p, then scale and shift all so that mean 0 and variance 1 stay so.
+
+    (Klambauer et al. 2017, arXiv:1706.02515.) Shapes: any, unchanged. Raises ValueError for p outside [0, 1].
+    >>> F.alpha_dropout(fp.ones(2), 0.5, training=False).tolist()
+    [1.0, 1.0]
+    """
+    return drop_to_lowest("alpha_dropout", x, p, training, False)
+
+
+@composed(home="functional")
+def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Any:
+    """alpha_dropout() of whole channels. Shapes: (N, C, ...), unchanged.
+    >>> F.feature_alpha_dropout(fp.ones(1, 2), 0.5, training=False).tolist()
+    [[1.0, 1.0]]"""
+    return drop_to_lowest("feature_alpha_dropout", x, p, training, True)

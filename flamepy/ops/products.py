@@ -15,14 +15,16 @@ from ..core import op
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import launch, like, share
+from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
 from ..core.ops.matrices import cotangents, matmul, multiplied, product
 from ..core.ops.reduce import sum as sum_op
-from ..core.ops.shape import reshape
+from ..core.ops.shape import permute, reshape
 from ..core.pointwise import Pointwise, on_tensors
 from ..dtypes import bfloat16, float16, float32
 from ..engine.forms import form, remade, rounds
 from ..engine.half import together
+from .widening import narrowed, widened
 
 # ---- matmul of 16-bit floats ------------------------------------------------------------------------------------------------------
 form(only_for={"a": "b", "b": "a"})(product)
@@ -218,3 +220,18 @@ def activated(kept, activation):
 def rounding_linear_ddx(g, x, weight, bias, wanted, shapes, activation):
     read = None if weight is None else cast(cast(weight, bfloat16), float32)  # what the product read
     return linear_ddx(g, x, read, bias, None, wanted, shapes, activation, None)
+
+
+@composed(home="functional")
+def bilinear(x1: Any, x2: Any, weight: Any, bias: Any = None) -> Any:
+    """y[..., o] = x1[..., :] @ weight[o] @ x2[..., :] + bias[o]. Shapes: (..., n), (..., m), (o, n, m), (o,); the result (..., o).
+    >>> F.bilinear(fp.tensor([[2.0]]), fp.tensor([[3.0, 1.0]]), fp.ones(1, 1, 2)).tolist()
+    [[8.0]]"""
+    x1, x2, weight = tensors_of("bilinear", x1, x2, weight)
+    if weight.ndim != 3 or not x1.ndim or x1.shape[:-1] != x2.shape[:-1] or weight.shape[1:] != (x1.shape[-1], x2.shape[-1]):
+        raise ShapeError(f"bilinear: sizes differ: {x1.shape}, {x2.shape}, weight {weight.shape}. Use (..., n), (..., m), (o, n, m).")
+    outs, n, m = weight.shape
+    dtype, x1, x2, weight = x1.dtype, widened(x1), widened(x2), widened(weight)
+    turned = permute(weight, (1, 0, 2)).reshape((n, outs * m))
+    y = ((x1 @ turned).reshape((*x1.shape[:-1], outs, m)) * x2.reshape((*x2.shape[:-1], 1, m))).sum(axis=-1)
+    return narrowed(y if bias is None else y + widened(bias), dtype)

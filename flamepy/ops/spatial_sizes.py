@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.errors import ShapeError
-from ..core.ops.shape import sliced, unsliced
 from ..dtypes import is_count
+from .pads import pad
 
 Sizes = tuple[int, ...]
 Sides = tuple[tuple[int, int], ...]  # (before, after) of each axis
@@ -42,29 +42,17 @@ def is_whole(n: Any) -> bool:
     return is_count(n, -(2**62))
 
 
-def surrounded(op: str, x: Any, around: Sides, value: float = 0.0) -> Any:
-    """x with so much `value` before and after its last axes, or less of it where that is negative. Raises ShapeError."""
-    axes, shape = len(around), x.shape
+def surrounded(x: Any, around: Sides) -> Any:
+    """x with so many zeros before and after its last axes, or less of it where that is negative. Raises ShapeError."""
     if all([side == (0, 0) for side in around]):
         return x
-    first = (0,) * (len(shape) - axes)
-    low, high = ([max(0, -side[i]) for side in around] for i in (0, 1))
-    sizes = (*shape[: len(first)], *[n - a - b for n, a, b in zip(shape[len(first) :], low, high, strict=True)])
-    if min(sizes[len(first) :]) < 0:
-        raise ShapeError(f"{op}: padding cuts off more than there is: x is {shape}, padding {around}. Cut off less.")
-    if sizes != shape:
-        x = sliced(x, (*first, *low), (1,) * len(shape), sizes)
-    more = [(max(0, a), max(0, b)) for a, b in around]
-    if any([side != (0, 0) for side in more]):
-        whole = (*sizes[: len(first)], *[n + a + b for n, (a, b) in zip(sizes[len(first) :], more, strict=True)])
-        x = unsliced(x, whole, (*first, *[a for a, _ in more]), (1,) * len(shape), value)
-    return x
+    return pad(x, ((0, 0),) * (x.ndim - len(around)) + around)
 
 
-def evened(op: str, x: Any, around: Sides) -> tuple[Any, Sizes]:
+def evened(x: Any, around: Sides) -> tuple[Any, Sizes]:
     """(x, padding) with the same padding on both sides of an axis, none of it negative: what is left over is around x."""
     same = [max(0, min(side)) for side in around]
-    return surrounded(op, x, tuple([(a - n, b - n) for (a, b), n in zip(around, same, strict=True)])), tuple(same)
+    return surrounded(x, tuple([(a - n, b - n) for (a, b), n in zip(around, same, strict=True)])), tuple(same)
 
 
 def unit_axis(x: Any) -> Any:

@@ -1,0 +1,112 @@
+"""Other sizes and orders of what images hold, as modules: upsampling, windows and pixels moved about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import functional as F
+from .module import Module
+
+
+class Upsample(Module):
+    """F.interpolate() to a size or by a factor."""
+
+    def __init__(
+        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
+        recompute_scale_factor: Any = None,
+    ):  # fmt: skip
+        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
+
+    def forward(self, x: Any) -> Any:
+        """x (N, C, ...) -> the last one to three axes of the wanted size. Raises ShapeError, ValueError."""
+        return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
+
+    def extra(self) -> str:
+        size = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
+        return f"{size}, mode={self.mode!r}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """Images enlarged by the nearest number."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None):
+        super().__init__(size, scale_factor, "nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images enlarged between their numbers; corners stay where they are."""
+
+    def __init__(self, size: Any = None, scale_factor: Any = None):
+        super().__init__(size, scale_factor, "bilinear", True)
+
+
+class PixelShuffle(Module):
+    """Channels as pixels: (..., C r r, H, W) -> (..., C, H r, W r)."""
+
+    def __init__(self, upscale_factor: int):
+        self.upscale_factor = upscale_factor
+
+    def forward(self, x: Any) -> Any:
+        """x (..., C r r, H, W) -> (..., C, H r, W r). Raises ShapeError."""
+        return F.pixel_shuffle(x, self.upscale_factor)
+
+    def extra(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """Pixels as channels: (..., C, H r, W r) -> (..., C r r, H, W)."""
+
+    def __init__(self, downscale_factor: int):
+        self.downscale_factor = downscale_factor
+
+    def forward(self, x: Any) -> Any:
+        """x (..., C, H r, W r) -> (..., C r r, H, W). Raises ShapeError."""
+        return F.pixel_unshuffle(x, self.downscale_factor)
+
+    def extra(self) -> str:
+        return f"downscale_factor={self.downscale_factor}"
+
+
+class ChannelShuffle(Module):
+    """Channels dealt out anew, one of each group after the other."""
+
+    def __init__(self, groups: int):
+        self.groups = groups
+
+    def forward(self, x: Any) -> Any:
+        """x (N, C, ...) of C a multiple of groups -> the same shape. Raises ShapeError."""
+        return F.channel_shuffle(x, self.groups)
+
+    def extra(self) -> str:
+        return f"groups={self.groups}"
+
+
+class Unfold(Module):
+    """Each window of images as a column."""
+
+    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+
+    def forward(self, x: Any) -> Any:
+        """x (N, C, H, W) -> (N, C * rows * columns, positions). Raises ShapeError."""
+        return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra(self) -> str:
+        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+
+
+class Fold(Module):
+    """Columns added up where they were in images of output_size."""
+
+    def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+        self.output_size = output_size
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+
+    def forward(self, x: Any) -> Any:
+        """x (N, C * rows * columns, positions) -> (N, C, *output_size). Raises ShapeError."""
+        return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra(self) -> str:
+        return f"output_size={self.output_size}, kernel_size={self.kernel_size}, padding={self.padding}, stride={self.stride}"
