@@ -153,7 +153,12 @@ def check_rules(name: str, rules: tuple, inputs: tuple[str, ...], attributes: di
             raise ValueError(f"{name}: the rule {rule.__name__} needs the arguments in order: {form}. Reorder them.")
         if places.count(False) > MOST_INPUTS:
             raise ValueError(f"{name}: the rule {rule.__name__} names too many arrays: {len(names)}. At most {MOST_INPUTS}; use custom().")
-        for word in words_of(rule):
+
+
+def check_words(name: str, rules: tuple) -> None:
+    """Refuse a rule with a word that cannot be applied to Tensors. (Of flamepy's own ops a test does.)"""
+    for rule in rules:
+        for word in () if rule is None else words_of(rule):
             if not VOCABULARY[word].on_tensors:
                 usable = ", ".join(sorted([w for w, entry in VOCABULARY.items() if entry.on_tensors]))
                 raise ValueError(f"{name}: the rule {rule.__name__} uses a word without a form on tensors: '{word}'. Use {usable}.")
@@ -178,6 +183,7 @@ def try_out(name: str, formula: Any, rules: tuple, inputs: tuple[str, ...], attr
     check_rules(name, rules, inputs, attributes)
     if is_own(formula):
         return
+    check_words(name, rules)
     if not 1 <= len(inputs) <= MOST_INPUTS:
         raise ValueError(f"{name}: a formula has 1 to {MOST_INPUTS} inputs: {formula.__name__} has {len(inputs)}. Use custom() for more.")
     for key, value in attributes.items():

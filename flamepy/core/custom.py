@@ -22,7 +22,7 @@ from .door import Door
 from .dtypes import FULL
 from .errors import DTypeError, GradientError
 from .inputs import KINDS, coerce
-from .op import Op, publish, signature_of
+from .op import Op, parameters_of, publish, signature_of
 from .tape import TapeEntry
 from .tensor import Tensor
 
@@ -45,9 +45,10 @@ class Custom(Op):
     numbers = ()
 
     def __init__(self, forward: Any, name: str, inputs: int | None, kind: str, title: str, internal: bool):
-        if not inspect.isfunction(forward) or not inspect.signature(forward).parameters:
+        given = parameters_of(forward) if inspect.isfunction(forward) else {}
+        if not given:
             raise TypeError(f"custom: not a function of Tensors: {forward!r}. Write it with def, inputs first.")
-        parameters = [p for p in inspect.signature(forward).parameters.values() if p.name != "tracked"]
+        parameters = [p for p in given.values() if p.name != "tracked"]
         self.variadic = parameters[0].kind is VARIADIC
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"custom: unknown kind: {kind!r}. Use one of {', '.join(KINDS)}.")
@@ -61,7 +62,7 @@ class Custom(Op):
         self.named = () if self.variadic else names
         self.body, self.kind, self.internal = forward, kind, internal
         self.trusted = is_own_code(forward)
-        self.asks_tracked = "tracked" in inspect.signature(forward).parameters
+        self.asks_tracked = "tracked" in given
         self.rule: Callable | None = None
         self.graph_rule: Callable | None = None
         self.names: tuple[str, ...] = ()  # what the rules take

@@ -167,6 +167,23 @@ def arguments(function: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     return names[:split], dict(zip(names[split:], defaults, strict=True))
 
 
+def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
+    """What inspect.signature() finds of a plain function, in a tenth of its time: each op is asked when flamepy is imported."""
+    function = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
+    code, defaults, notes = function.__code__, dict(function.__kwdefaults__ or {}), function.__annotations__
+    n, flags = code.co_argcount, code.co_flags
+    defaults |= zip(code.co_varnames[:n][::-1], (function.__defaults__ or ())[::-1], strict=False)
+    p = inspect.Parameter
+    rest = iter(code.co_varnames[n + code.co_kwonlyargcount :])
+    kinds = dict.fromkeys(code.co_varnames[:n], p.POSITIONAL_OR_KEYWORD) | dict.fromkeys(
+        code.co_varnames[: code.co_posonlyargcount], p.POSITIONAL_ONLY
+    )
+    kinds |= {next(rest): p.VAR_POSITIONAL} if flags & inspect.CO_VARARGS else {}
+    kinds |= dict.fromkeys(code.co_varnames[n : n + code.co_kwonlyargcount], p.KEYWORD_ONLY)
+    kinds |= {next(rest): p.VAR_KEYWORD} if flags & inspect.CO_VARKEYWORDS else {}
+    return {k: p(k, kind, default=defaults.get(k, p.empty), annotation=notes.get(k, p.empty)) for k, kind in kinds.items()}
+
+
 def signature_of(op: Op, parameters: Sequence[inspect.Parameter]) -> None:
     """Give the function of an op the name, documentation and signature that editors and help() show."""
     function: Any = op.function

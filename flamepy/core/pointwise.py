@@ -10,7 +10,6 @@ which is how gradients of gradients come for free. Inputs of different shapes br
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import FunctionType
@@ -23,7 +22,7 @@ from .dtypes import FLOATS, computed
 from .errors import DTypeError, GradientError
 from .formula import globals_of
 from .inputs import KINDS, coerce, common_shape
-from .op import REGISTRY, SCALARS, Op, arguments, publish, signature_of
+from .op import REGISTRY, SCALARS, Op, arguments, parameters_of, publish, signature_of
 from .tape import TapeEntry
 from .tensor import Tensor
 from .words import VOCABULARY, select
@@ -55,7 +54,7 @@ class Pointwise(Op):
         self.names = [arguments(r)[0] if r is not None else () for r in rules]
         self.saved = [{n: True for n in names if n != "g" and n not in attributes} for names in self.names]
         self.function = Door.caller(self)
-        taken = inspect.signature(formula).parameters.values()
+        taken = parameters_of(formula).values()
         signature_of(self, [p.replace(kind=p.POSITIONAL_ONLY) if p.default is p.empty else p for p in taken])
 
     # ---- the call in general ---------------------------------------------------------------------------------------------------------

@@ -13,18 +13,28 @@ flamepy's own kernels go by the names of ops: compile("gelu"). Needs pip install
 first call.
 """
 
-from ..advice import missing_in as _missing_in
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..advice import missing
 from ..errors import EmulationError as EmulationError
-from .emulation import EmulationReport as EmulationReport
-from .emulation import emulate as emulate
-from .kernels import CudaKernel as CudaKernel
-from .kernels import compile as compile
+
+if TYPE_CHECKING:
+    from .emulation import EmulationReport as EmulationReport
+    from .emulation import emulate as emulate
+    from .kernels import CudaKernel as CudaKernel
+    from .kernels import compile as compile
 
 __all__ = ["CudaKernel", "EmulationError", "EmulationReport", "compile", "emulate"]
+HOMES = {"CudaKernel": "kernels", "compile": "kernels", "EmulationReport": "emulation", "emulate": "emulation"}  # found when asked for
 
 
 def __dir__() -> list[str]:
     return list(__all__)
 
 
-__getattr__ = _missing_in("cuda", __all__)
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise missing("cuda", name, __all__)
+    found = globals()[name] = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,17 @@ import numpy as np
 from ...errors import CaptureError
 
 Row = tuple[str, Any, str]  # (what an error text calls it, the generator, the line that names it)
-GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
-GLOBAL: list[Row] = [
-    ("random", random._inst, ""),  # type: ignore[attr-defined]
-    ("numpy.random", np.random.mtrand._rand, ""),  # type: ignore[attr-defined]
-]
+
+
+@cache
+def kinds() -> tuple[type, ...]:
+    """The classes of generators. (NumPy imports its own when they are asked for, which takes a while.)"""
+    return random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator
+
+
+def of_everyone() -> list[Row]:
+    """Those that functions of the modules draw from."""
+    return [("random", random._inst, ""), ("numpy.random", np.random.mtrand._rand, "")]  # type: ignore[attr-defined]
 
 
 class Generators:

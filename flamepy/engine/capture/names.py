@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .generators import GLOBAL
+from .generators import of_everyone
 from .values import MISSING, PLAIN, is_engine, of_engine
 
 WEAK = (weakref.ref, weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
@@ -37,7 +37,7 @@ class Names:
         self.keys: list[tuple[dict, list]] = []  # dictionaries of which more than single items are read, with their keys
         self.unwatched: list[tuple[str, str, str]] = []  # what cannot be watched: (name, what it is, line)
         self.written: dict[str, str] = {}  # what the step only adds to, with the line
-        self.generators = GLOBAL.copy()  # of random numbers: (name, generator, line)
+        self.generators = of_everyone()  # of random numbers: (name, generator, line)
 
     def as_before(self) -> bool:
         """Whether every place holds the very object that it held."""

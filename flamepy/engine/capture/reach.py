@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .code import ITEM, Path, reads
-from .generators import GENERATORS, GLOBAL
+from .generators import kinds, of_everyone
 from .names import Names, function_of, is_users_own, of_library, spaces, unwatchable, vars_of
 from .values import MISSING, PLAIN, Contents, Number, Same, is_engine, known, of_engine
 
@@ -92,7 +92,7 @@ class Reach(Names):
 
     def special(self, label: str, value: Any, depth: int) -> None:
         """What has contents that Python has ways of its own to reach, or none; else an object."""
-        if isinstance(value, GENERATORS):
+        if isinstance(value, kinds()):
             self.generators.append((label, value, self.where))
         elif isinstance(value, ContextVar):
             self.place(f"{label}.get()", current, value)
@@ -248,7 +248,7 @@ class Reach(Names):
         """A name of a module of a library's."""
         if module is os and name in ("environ", "getenv"):
             self.visit("os.environ", os.environ)
-        for i, (label, generator, _) in enumerate(GLOBAL):
+        for i, (label, generator, _) in enumerate(of_everyone()):
             if module.__name__ == label and not self.generators[i][2]:
                 self.generators[i] = label, generator, self.where
 
