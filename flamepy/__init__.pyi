@@ -194,9 +194,9 @@ from .ops import less as less
 from .ops import less_equal as less_equal
 from .ops import lgamma as lgamma
 from .ops import log as log
-from .ops import log10 as log10
 from .ops import log1p as log1p
 from .ops import log2 as log2
+from .ops import log10 as log10
 from .ops import log_softmax as log_softmax
 from .ops import logaddexp as logaddexp
 from .ops import logaddexp2 as logaddexp2
