@@ -16,7 +16,7 @@ import flamepy as fp
 from flamepy.core.op import REGISTRY, USERS
 from flamepy.core.pointwise import Pointwise
 from flamepy.definitions import check_words
-from flamepy.words import all_sum, log1p, real, select, tanh
+from flamepy.words import all_sum, real, select, tanh
 
 
 def closure():
@@ -124,8 +124,8 @@ def nothing(g, x):
     g * x
 
 
-def rule_log1p(g, x):
-    return g / (1.0 + log1p(x))
+def rule_real(g, x):
+    return g / (1.0 + real(x))
 
 
 def rule_expm1_through_helper(g, x):
@@ -189,7 +189,7 @@ FORMULAS = {
     "pair": (pair, "returns no number: a tuple"),
 }
 RULES = {
-    "log1p": (plain_y, [rule_log1p], "rule_log1p uses a word without a form on tensors: 'log1p'. Use abs"),
+    "real itself": (plain_y, [rule_real], "rule_real uses a word without a form on tensors: 'real'. Use abs"),
     "real": (plain_y, [rule_expm1_through_helper], "without a form on tensors: 'real'"),
     "unknown": (plain_y, [rule_unknown], "names something unknown: 'z'"),
     "two": (plain_y, [g_only, g_only], r"wrong number of rules: 2 for inputs \('x',\)"),
