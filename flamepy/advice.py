@@ -31,10 +31,8 @@ LOSSES = {
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
 WRITTEN_OUT = spread({
     "normalize": "x / (x * x).sum(axis=1, keepdims=True).sqrt().clamp(min=1e-12)",
-    "mm bmm mv inner": "x @ y", "dot": "(x * y).sum()", "outer": "x.reshape(-1, 1) * y", "addmm": "x + y @ z",
     "equal": "flamepy.array_equal(x, y)",
     "nonzero": "numpy.argwhere(x.numpy())",
-    "cdist": "((x[:, None] - y) ** 2).sum(axis=2).sqrt()",
     "count_nonzero": "(x != 0).sum()",
     "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
 })  # fmt: skip
@@ -72,7 +70,7 @@ ADVICE = {
         **WRITTEN_OUT, **SHARED,
         "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers", "compile jit": "flamepy.capture(step)",
         "as_tensor asarray": "flamepy.tensor(data)", "from_numpy": "flamepy.tensor(array)", "Module": "flamepy.nn.Module",
-        "einsum": "matmul, permute and sum", "set_grad_enabled": "flamepy.no_grad() or flamepy.enable_grad()",
+        "set_grad_enabled": "flamepy.no_grad() or flamepy.enable_grad()",
         **{name: f"flamepy.{dtype}" for name, dtype in TYPES.items() if name != dtype},
         "randint": "flamepy.tensor(numpy's integers)", "concat concatenate": "flamepy.cat",
         "empty": "flamepy.zeros(shape)", "empty_like": "flamepy.zeros_like(x)", "is_tensor": "isinstance(x, flamepy.Tensor)",

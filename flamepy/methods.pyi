@@ -32,12 +32,24 @@ class Methods(TensorMethods):
     # flamepy/ops/spellings.py: add
     def add(self, b: TensorLike, alpha: int = 1) -> Tensor:
         """a + b, or a + alpha * b. See flamepy.add."""
+    # flamepy/ops/vectors.py: addbmm
+    def addbmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta x + alpha times the sum of the products of two stacks. See flamepy.addbmm."""
     # flamepy/ops/spellings.py: "addcdiv"
     def addcdiv(self, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
         """x + value * a / b. See flamepy.addcdiv."""
     # flamepy/ops/spellings.py: "addcmul"
     def addcmul(self, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
         """x + value * a * b. See flamepy.addcmul."""
+    # flamepy/ops/vectors.py: addmm
+    def addmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta x + alpha a @ b. See flamepy.addmm."""
+    # flamepy/ops/vectors.py: addmv
+    def addmv(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta x + alpha a @ b, of a matrix and a vector. See flamepy.addmv."""
+    # flamepy/ops/vectors.py: addr
+    def addr(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta x + alpha outer(a, b). See flamepy.addr."""
     # flamepy/ops/logic.py: allclose
     def allclose(self, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
         """Whether isclose() holds for all, as Python's True or False. See flamepy.allclose."""
@@ -107,6 +119,9 @@ class Methods(TensorMethods):
     # flamepy/ops/stacking.py: atleast_3d
     def atleast_3d(self, *xs: TensorLike) -> Tensor:
         """Tensors with three axes at least; several give a list. See flamepy.atleast_3d."""
+    # flamepy/ops/vectors.py: baddbmm
+    def baddbmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """beta x + alpha a @ b, of stacks. See flamepy.baddbmm."""
     # flamepy/ops/losses.py: binary_cross_entropy
     def binary_cross_entropy(self, target: TensorLike, weight: TensorLike | None = None, *, reduction: str = 'mean') -> Tensor:
         """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each. See flamepy.binary_cross_entropy."""
@@ -123,6 +138,9 @@ class Methods(TensorMethods):
     # flamepy/ops/counting.py: bincount
     def bincount(self, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
         """How often each whole number from 0 on occurs in x (int64), or the sum of its weights. See flamepy.bincount."""
+    # flamepy/ops/vectors.py: bmm
+    def bmm(self, b: TensorLike) -> Tensor:
+        """The products of two stacks of as many matrices. See flamepy.bmm."""
     # flamepy/ops/stacking.py: broadcast_tensors
     def broadcast_tensors(self, *xs: TensorLike) -> list[Tensor]:
         """The tensors, each repeated to the shape that all broadcast to. See flamepy.broadcast_tensors."""
@@ -141,12 +159,18 @@ class Methods(TensorMethods):
     @overload
     def cat(self, dim: int = 0) -> Tensor:
         """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.cat."""
+    # flamepy/ops/vectors.py: cdist
+    def cdist(self, b: TensorLike, p: float = 2.0) -> Tensor:
+        """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are See flamepy.cdist."""
     # flamepy/ops/rounding.py: "ceil"
     def ceil(self) -> Tensor:
         """Smallest integer not below x. Records a zero gradient. See flamepy.ceil."""
     # flamepy/ops/more_activations.py: "celu"
     def celu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x / alpha) - 1) below (Barron 2017, arXiv:1704.07483). See flamepy.celu."""
+    # flamepy/ops/contractions.py: chain_matmul
+    def chain_matmul(self, *matrices: TensorLike) -> Tensor:
+        """multi_dot() of matrices given one by one. See flamepy.chain_matmul."""
     # flamepy/ops/joining.py: chunk
     @overload
     def chunk(self, pieces: int, axis: int = 0) -> list[Tensor]: ...
@@ -171,6 +195,12 @@ class Methods(TensorMethods):
     # flamepy/ops/trigonometry.py: "cosh"
     def cosh(self) -> Tensor:
         """Hyperbolic cosine. See flamepy.cosh."""
+    # flamepy/ops/vectors.py: cross
+    @overload
+    def cross(self, b: TensorLike, axis: int = -1) -> Tensor: ...
+    @overload
+    def cross(self, b: TensorLike, dim: int = -1) -> Tensor:
+        """The vector at right angles to two in space. See flamepy.cross."""
     # flamepy/ops/cross_entropy.py: cross_entropy
     def cross_entropy(
         self,
@@ -237,12 +267,18 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: div
     def divide(self, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
         """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers. See flamepy.divide."""
+    # flamepy/ops/vectors.py: dot
+    def dot(self, b: TensorLike) -> Tensor:
+        """The sum of products of two vectors, the product of two matrices, as in NumPy; a number multiplies, stacks of matrices are multiplied See flamepy.dot."""
     # flamepy/ops/random.py: dropout
     def dropout(self, p: float = 0.5, training: bool = True) -> Tensor:
         """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
     # flamepy/ops/stacking.py: dstack
     def dstack(self) -> Tensor:
         """Tensors behind each other, along the third axis. See flamepy.dstack."""
+    # flamepy/ops/contractions.py: einsum
+    def einsum(self, *operands: TensorLike) -> Tensor:
+        """The sum of products that the subscripts say: einsum("bij,bjk->bik", x, y) multiplies stacks of matrices. See flamepy.einsum."""
     # flamepy/ops/activations.py: "elu"
     def elu(self, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below (Clevert et al. 2015, arXiv:1511.07289). See flamepy.elu."""
@@ -366,6 +402,9 @@ class Methods(TensorMethods):
     @overload
     def index_select(self, dim: int, index: TensorLike) -> Tensor:
         """The slices of x along `axis` at the integers in the 1-D `index`. See flamepy.index_select."""
+    # flamepy/ops/contractions.py: inner
+    def inner(self, b: TensorLike) -> Tensor:
+        """The sum of products over the last axes of both; a number multiplies. See flamepy.inner."""
     # flamepy/ops/logic.py: isclose
     def isclose(self, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
         """Whether |a - b| <= atol + rtol * |b|, or both are the same infinity, or NaN if equal_nan. Integers are compared in float64. See flamepy.isclose."""
@@ -378,6 +417,9 @@ class Methods(TensorMethods):
     # flamepy/ops/logic.py: isnan
     def isnan(self) -> Tensor:
         """Whether each number is NaN. See flamepy.isnan."""
+    # flamepy/ops/vectors.py: kron
+    def kron(self, b: TensorLike) -> Tensor:
+        """Kronecker's product: each element of a times all of b. See flamepy.kron."""
     # flamepy/ops/sorting.py: kthvalue
     @overload
     def kthvalue(self, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
@@ -504,6 +546,9 @@ class Methods(TensorMethods):
     # flamepy/ops/more_activations.py: "mish"
     def mish(self) -> Tensor:
         """x * tanh(log(1 + exp(x))) (Misra 2019, arXiv:1908.08681). See flamepy.mish."""
+    # flamepy/ops/vectors.py: mm
+    def mm(self, b: TensorLike) -> Tensor:
+        """The product of two matrices. See flamepy.mm."""
     # flamepy/ops/sorting.py: mode
     @overload
     def mode(self, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
@@ -525,9 +570,15 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "mul"
     def mul(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.mul."""
+    # flamepy/ops/contractions.py: multi_dot
+    def multi_dot(self) -> Tensor:
+        """The product of two or more matrices in the order that multiplies least; the first and the last may be vectors. Also in linalg. See flamepy.multi_dot."""
     # flamepy/core/ops/pointwise.py: "mul"
     def multiply(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.multiply."""
+    # flamepy/ops/vectors.py: mv
+    def mv(self, b: TensorLike) -> Tensor:
+        """A matrix times a vector. See flamepy.mv."""
     # flamepy/ops/logic.py: nan_to_num
     def nan_to_num(self, nan: float = 0.0, posinf: TensorLike | None = None, neginf: TensorLike | None = None) -> Tensor:
         """x with `nan` in the place of NaN, `posinf` and `neginf` of infinity (None: the largest and the least number of the type). See flamepy.nan_to_num."""
@@ -588,6 +639,9 @@ class Methods(TensorMethods):
     # flamepy/ops/diagonals.py: one_hot
     def one_hot(self, num_classes: int | None = None) -> Tensor:
         """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks See flamepy.one_hot."""
+    # flamepy/ops/vectors.py: outer
+    def outer(self, b: TensorLike) -> Tensor:
+        """All products of an element of a and one of b. See flamepy.outer."""
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
@@ -824,6 +878,9 @@ class Methods(TensorMethods):
     @overload
     def tensor_split(self, indices_or_sections: TensorLike, dim: int = 0) -> list[Tensor]:
         """x in so many parts of nearly one size, the first ones larger, or cut before each of these places. (NumPy's array_split.) See flamepy.tensor_split."""
+    # flamepy/ops/contractions.py: tensordot
+    def tensordot(self, b: TensorLike, axes: int | Sequence[int] = 2) -> Tensor:
+        """The sum of products over several axes of both: the last `axes` of a with the first of b, or those that two lists name. See flamepy.tensordot."""
     # flamepy/ops/more_activations.py: threshold
     def threshold(self, threshold: float, value: float) -> Tensor:
         """x where it is above the threshold, `value` elsewhere. See flamepy.threshold."""
@@ -900,6 +957,9 @@ class Methods(TensorMethods):
     @overload
     def var(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
+    # flamepy/ops/vectors.py: vdot
+    def vdot(self, b: TensorLike) -> Tensor:
+        """dot() of all elements of both. See flamepy.vdot."""
     # flamepy/ops/rearranging.py: view_as
     def view_as(self, other: TensorLike) -> Tensor:
         """reshape_as(). See flamepy.view_as."""

@@ -150,6 +150,39 @@ def test_pads_as_each_library_writes_them():
             call()
 
 
+def test_products_as_each_library_writes_them():
+    a, b = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype("f4")
+    x, y = fp.tensor(a), fp.tensor(b)
+    for text, same in (("ij...,ij...->ij", "ijk,ijk->ij"), ("...ij , ...kj", "bij,bkj->bik")):
+        np.testing.assert_allclose(fp.einsum(text, [x, y]).numpy(), np.einsum(same, a, b), rtol=1e-5, atol=1e-5)
+    assert fp.einsum("ij,jk", fp.tensor([[1, 2]]), fp.tensor([[3], [4]])).tolist() == [[11]]  # integers as well
+    assert fp.dot(fp.tensor([1, 2]), fp.tensor([3, 4])).item() == 11 and x.dot(y).shape == (3, 4, 4)
+    assert fp.tensordot(x, y, dims=([0, 1], [0, 2])).shape == (4, 4)
+    assert fp.addmm(fp.tensor([float("nan")]), x[0], y[0], beta=0).isnan().sum().item() == 0
+    p = fp.tensor([[1.0, 2.0], [1.0, 2.0]], requires_grad=True)
+    for n in (0.5, 1, 2, 3, float("inf")):  # points that coincide
+        assert not fp.cdist(p, p, n).sum().backward()[p].numpy().any()
+    for call, text in (
+        (lambda: fp.einsum("...ik...,...jk->", x, y), "einsum: not letters"), (lambda: fp.einsum("ij,jk->ij", x[0]), "einsum: 2 operands"),
+        (lambda: fp.einsum("ij,jk->iz", x[0], y[0]), "unknown one"), (lambda: fp.einsum("ij->ii", x[0]), "a letter twice"),
+        (lambda: fp.einsum("ij->i", x), "not a letter for each"), (lambda: fp.einsum("ij,jk->ik", x[0], y[0, :3]), "'j' is 4 and 3"),
+        (lambda: fp.einsum(x, "ij"), "come first"), (lambda: fp.einsum("ii->i", x[0, :1]), "no diagonal"),
+        (lambda: fp.mm(x, y), "mm: takes tensors"), (lambda: fp.bmm(x, y[:2]), "not as many"), (lambda: fp.cross(x, y), "not 3 numbers"),
+        (lambda: fp.addmm(x, x[0], y[0]), "another shape"), (lambda: fp.tensordot(x, y, ([0], [1])), "sizes of an axis differ"),
+        (lambda: fp.multi_dot([x[0], y]), "no chain"), (lambda: fp.multi_dot([x[0], y[0], y[0, :3]]), "inner sizes"),
+        (lambda: fp.cdist(x, y[..., :3]), "points do not fit"),
+    ):  # fmt: skip
+        with raises(fp.ShapeError, text):
+            call()
+
+
+def test_a_chain_is_multiplied_in_the_better_order():
+    from flamepy.ops.contractions import best_order
+
+    sizes = (("i", 1000), ("j", 2), ("k", 1000), ("l", 3))
+    assert best_order((frozenset("ij"), frozenset("jk"), frozenset("kl")), frozenset("il"), sizes)[0] == (1, 2)
+
+
 def test_captured_as_called():
     def step(x: Any) -> Any:
         y = (x.unfold(1, 2, 1).flip(0) * 2).roll(1, -1).tile(1, 2, 1).pad((1, 1), "reflect").diagonal(0, 1, 2).rot90()

@@ -31,6 +31,7 @@ def split(x: Any, parts: Any, dim: int = 0) -> Any:
 
 SAME = """flip fliplr flipud rot90 unflatten movedim diag_embed diagonal diag trace view_as expand_as unbind atleast_1d atleast_2d
     atleast_3d roll"""
+PRODUCTS = "inner outer kron mm bmm mv addmm addmv addr baddbmm addbmm tensordot"
 SHAPES: dict[str, Row] = {
     **{name: named(name) for name in SAME.split()},
     **{name: listed(name) for name in ("hstack", "vstack", "dstack", "column_stack")},
@@ -38,5 +39,9 @@ SHAPES: dict[str, Row] = {
     "tile": Row("tile", tile), "repeat": Row("tile", tile), "repeat_interleave": Row("repeat_interleave", repeat, given("output_size")),
     "unfold": Row("unfold", lambda x, *args: x.unfold(*args)), "unfold_copy": Row("unfold", lambda x, *args: x.unfold(*args)),
     "broadcast_tensors": Row("broadcast_tensors", fp.broadcast_tensors), "tensor_split": Row("tensor_split", split),
+    **{name: named(name) for name in PRODUCTS.split()},
+    "cdist": Row("cdist", lambda x, y, p=2.0, how="": fp.cdist(x, y, p)),  # how PyTorch computes it changes nothing but rounding
+    "dot": named("dot"), "vdot": named("vdot"), "einsum": Row("einsum", lambda xs, text: fp.einsum(text, xs)),
+    "linalg.multi_dot": named("multi_dot"), "linalg.cross": Row("cross", lambda a, b, dim=-1: fp.cross(a, b, dim)),
     "meshgrid": Row("meshgrid", lambda *xs, indexing="ij": fp.meshgrid(*xs, indexing=indexing)),
 }  # fmt: skip

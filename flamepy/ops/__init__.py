@@ -17,6 +17,7 @@ writes).
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
     patches.py resampling.py                        windows and pixels moved about, images of other sizes
+    contractions.py vectors.py                      products made of these
     random.py drops.py                              random numbers
 """
 
@@ -34,6 +35,7 @@ from . import (  # noqa: F401
     activations,
     attention,
     channel_norms,
+    contractions,
     conv,
     counting,
     cross_entropy,
@@ -69,6 +71,7 @@ from . import (  # noqa: F401
     stacking,
     trigonometry,
     variance,
+    vectors,
 )
 
 

@@ -123,6 +123,13 @@ def add(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
     [7.0, 10.0]
     """
 
+# flamepy/ops/vectors.py: addbmm
+def addbmm(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha times the sum of the products of two stacks. Shapes: (s, n, k), (s, k, m) give (n, m), to which x broadcasts.
+    >>> fp.addbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
+    [[7.0]]
+    """
+
 # flamepy/ops/spellings.py: "addcdiv"
 def addcdiv(x: TensorLike, a: TensorLike, b: TensorLike, /, value: float = 1.0) -> Tensor:
     """x + value * a / b.
@@ -151,6 +158,27 @@ def addcmul(x: TensorLike, a: TensorLike, b: TensorLike, /, value: float = 1.0) 
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.addcmul(fp.tensor([-1.5, 1.5]), 0.5, 2.0).tolist()]
     [-0.5, 2.5]
+    """
+
+# flamepy/ops/vectors.py: addmm
+def addmm(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha a @ b. Shapes: (n, k), (k, m) give (n, m), to which x broadcasts, else ShapeError.
+    >>> fp.addmm(fp.tensor([1.0]), fp.ones(1, 3), fp.ones(3, 2)).tolist()
+    [[4.0, 4.0]]
+    """
+
+# flamepy/ops/vectors.py: addmv
+def addmv(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha a @ b, of a matrix and a vector. Shapes: (n, k), (k,) give (n,), to which x broadcasts, else ShapeError.
+    >>> fp.addmv(fp.tensor([1.0]), fp.ones(2, 3), fp.ones(3)).tolist()
+    [4.0, 4.0]
+    """
+
+# flamepy/ops/vectors.py: addr
+def addr(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha outer(a, b). Shapes: (n,), (m,) give (n, m), to which x broadcasts, else ShapeError.
+    >>> fp.addr(fp.tensor([1.0]), fp.ones(2), fp.ones(1)).tolist()
+    [[2.0], [2.0]]
     """
 
 # flamepy/ops/resampling.py: affine_grid
@@ -450,6 +478,13 @@ def avg_pool3d(
     [[[[1.0]]]]
     """
 
+# flamepy/ops/vectors.py: baddbmm
+def baddbmm(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha a @ b, of stacks. Shapes: (s, n, k), (s, k, m) give (s, n, m), to which x broadcasts, else ShapeError.
+    >>> fp.baddbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
+    [[[4.0]], [[4.0]]]
+    """
+
 # flamepy/ops/channel_norms.py: batch_norm
 def batch_norm(
     x: TensorLike,
@@ -520,6 +555,13 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 
     [0, 2, 0, 1]
     """
 
+# flamepy/ops/vectors.py: bmm
+def bmm(a: TensorLike, b: TensorLike) -> Tensor:
+    """The products of two stacks of as many matrices. Shapes: (s, n, k), (s, k, m) give (s, n, m), else ShapeError.
+    >>> fp.bmm(fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
+    [[[3.0]], [[3.0]]]
+    """
+
 # flamepy/ops/stacking.py: broadcast_tensors
 def broadcast_tensors(*xs: TensorLike) -> list[Tensor]:
     """The tensors, each repeated to the shape that all broadcast to. Shapes: as there, else ShapeError.
@@ -564,6 +606,15 @@ def cat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     [1.0, 2.0, 3.0]
     """
 
+# flamepy/ops/vectors.py: cdist
+def cdist(a: TensorLike, b: TensorLike, p: float = 2.0) -> Tensor:
+    """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are
+    equal is 0. Differences are made one by one, (..., n, m, d) of them: nothing cancels.
+    Shapes: (..., n, d), (..., m, d) give (..., n, m); leading axes broadcast. Raises ShapeError, ValueError for p below 0.
+    >>> fp.cdist(fp.tensor([[0.0, 0.0]]), fp.tensor([[3.0, 4.0]])).tolist()
+    [[5.0]]
+    """
+
 # flamepy/ops/rounding.py: "ceil"
 def ceil(x: TensorLike, /) -> Tensor:
     """Smallest integer not below x. Records a zero gradient.
@@ -588,6 +639,13 @@ def celu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.celu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.7769, 1.5]
+    """
+
+# flamepy/ops/contractions.py: chain_matmul
+def chain_matmul(*matrices: TensorLike) -> Tensor:
+    """multi_dot() of matrices given one by one. Shapes: as there.
+    >>> fp.chain_matmul(fp.ones(2, 3), fp.ones(3, 4)).shape
+    (2, 4)
     """
 
 # flamepy/ops/patches.py: channel_shuffle
@@ -831,6 +889,16 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float =
     0.7071
     """
 
+# flamepy/ops/vectors.py: cross
+@overload
+def cross(a: TensorLike, b: TensorLike, axis: int = -1) -> Tensor: ...
+@overload
+def cross(a: TensorLike, b: TensorLike, dim: int = -1) -> Tensor:
+    """The vector at right angles to two in space. Shapes: they broadcast, with 3 at the axis, else ShapeError.
+    >>> fp.cross(fp.tensor([1.0, 0.0, 0.0]), fp.tensor([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+
 # flamepy/ops/cross_entropy.py: cross_entropy
 def cross_entropy(
     x: TensorLike,
@@ -1013,6 +1081,14 @@ def divide(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Te
     [3.0, -3.0]
     """
 
+# flamepy/ops/vectors.py: dot
+def dot(a: TensorLike, b: TensorLike) -> Tensor:
+    """The sum of products of two vectors, the product of two matrices, as in NumPy; a number multiplies, stacks of matrices are multiplied
+    one by one: see matmul(). Shapes: (k,), (k,) give (). Raises ShapeError.
+    >>> fp.dot(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0])).item()
+    11.0
+    """
+
 # flamepy/ops/drops.py: drop_block2d
 def drop_block2d(x: TensorLike, p: float, block_size: int, training: bool = True) -> Tensor:
     """Zero square regions, of each channel by itself, so that about a share p of all elements is dropped, and scale the others so that
@@ -1062,6 +1138,18 @@ def dstack(tensors: Iterable[TensorLike]) -> Tensor:
     """Tensors behind each other, along the third axis. Shapes: (n, m), (n, m) give (n, m, 2).
     >>> fp.dstack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
     [[[1, 3], [2, 4]]]
+    """
+
+# flamepy/ops/contractions.py: einsum
+def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
+    """The sum of products that the subscripts say: einsum("bij,bjk->bik", x, y) multiplies stacks of matrices.
+
+    A letter names an axis; those that do not stand after "->" are summed over. "..." stands for further axes, which broadcast. Without "->"
+    the result has the letters that come once, in the order of the alphabet, after those of "...". A letter twice in one operand: its
+    diagonal. Operands may come as one list. The order of several is chosen so that little is multiplied.
+    Shapes: sizes of one letter must be equal or 1. Raises ShapeError.
+    >>> fp.einsum("ij,j->i", fp.tensor([[1.0, 2.0], [3.0, 4.0]]), fp.tensor([1.0, 10.0])).tolist()
+    [21.0, 43.0]
     """
 
 # flamepy/ops/activations.py: "elu"
@@ -1615,6 +1703,13 @@ def index_select(x: TensorLike, dim: int, index: TensorLike) -> Tensor:
     [3.0, 1.0]
     """
 
+# flamepy/ops/contractions.py: inner
+def inner(a: TensorLike, b: TensorLike) -> Tensor:
+    """The sum of products over the last axes of both; a number multiplies. Shapes: (..., k), (*, k) give (..., *). Raises ShapeError.
+    >>> fp.inner(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0])).item()
+    11.0
+    """
+
 # flamepy/ops/channel_norms.py: instance_norm
 def instance_norm(
     x: TensorLike,
@@ -1693,6 +1788,13 @@ def kl_div(x: TensorLike, target: TensorLike, *, reduction: str = 'mean', log_ta
     Shapes and errors: as mse_loss.
     >>> round(F.kl_div(fp.tensor([[0.5, 0.5]]).log(), [[1.0, 0.0]], reduction="batchmean").item(), 4)
     0.6931
+    """
+
+# flamepy/ops/vectors.py: kron
+def kron(a: TensorLike, b: TensorLike) -> Tensor:
+    """Kronecker's product: each element of a times all of b. Shapes: (n, m), (p, q) give (n p, m q).
+    >>> fp.kron(fp.tensor([1, 10]), fp.tensor([1, 2])).tolist()
+    [1, 2, 10, 20]
     """
 
 # flamepy/ops/sorting.py: kthvalue
@@ -2293,6 +2395,13 @@ def mish(x: TensorLike, /) -> Tensor:
     [-0.2981, 1.4034]
     """
 
+# flamepy/ops/vectors.py: mm
+def mm(a: TensorLike, b: TensorLike) -> Tensor:
+    """The product of two matrices. Shapes: (n, k), (k, m) give (n, m), else ShapeError.
+    >>> fp.mm(fp.ones(2, 3), fp.ones(3, 1)).tolist()
+    [[3.0], [3.0]]
+    """
+
 # flamepy/ops/sorting.py: mode
 @overload
 def mode(x: TensorLike, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]: ...
@@ -2351,6 +2460,14 @@ def mul(a: TensorLike, b: TensorLike, /) -> Tensor:
     [-0.75, 0.75]
     """
 
+# flamepy/ops/contractions.py: multi_dot
+def multi_dot(tensors: Iterable[TensorLike]) -> Tensor:
+    """The product of two or more matrices in the order that multiplies least; the first and the last may be vectors. Also in linalg.
+    Shapes: (n, k), (k, m), (m, p) give (n, p). Raises ShapeError.
+    >>> fp.multi_dot([fp.ones(2, 3), fp.ones(3, 4), fp.ones(4)]).tolist()
+    [12.0, 12.0]
+    """
+
 # flamepy/ops/margins.py: multi_margin_loss
 def multi_margin_loss(
     x: TensorLike,
@@ -2406,6 +2523,13 @@ def multiply(a: TensorLike, b: TensorLike, /) -> Tensor:
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
     >>> [round(v, 4) for v in fp.mul(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
     [-0.75, 0.75]
+    """
+
+# flamepy/ops/vectors.py: mv
+def mv(a: TensorLike, b: TensorLike) -> Tensor:
+    """A matrix times a vector. Shapes: (n, k), (k,) give (n,), else ShapeError.
+    >>> fp.mv(fp.ones(2, 3), fp.ones(3)).tolist()
+    [3.0, 3.0]
     """
 
 # flamepy/ops/logic.py: nan_to_num
@@ -2540,6 +2664,13 @@ def one_hot(ids: TensorLike, num_classes: int | None = None) -> Tensor:
     for, which the host has to read. Shapes: any; the result has one axis more. Raises DTypeError, IndexOutOfRange, ValueError.
     >>> fp.one_hot(fp.tensor([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
+    """
+
+# flamepy/ops/vectors.py: outer
+def outer(a: TensorLike, b: TensorLike) -> Tensor:
+    """All products of an element of a and one of b. Shapes: n and m elements give (n, m).
+    >>> fp.outer(fp.tensor([1, 2]), fp.tensor([3, 4])).tolist()
+    [[3, 4], [6, 8]]
     """
 
 # flamepy/ops/pads.py: pad
@@ -3384,6 +3515,14 @@ def tensor_split(x: TensorLike, indices_or_sections: TensorLike, dim: int = 0) -
     [[1, 2], [3]]
     """
 
+# flamepy/ops/contractions.py: tensordot
+def tensordot(a: TensorLike, b: TensorLike, axes: int | Sequence[int] = 2) -> Tensor:
+    """The sum of products over several axes of both: the last `axes` of a with the first of b, or those that two lists name.
+    Shapes: the others of a, then of b. Raises ShapeError, IndexOutOfRange.
+    >>> fp.tensordot(fp.ones(2, 3), fp.ones(3, 4), 1).shape
+    (2, 4)
+    """
+
 # flamepy/ops/more_activations.py: threshold
 def threshold(x: TensorLike, threshold: float, value: float) -> Tensor:
     """x where it is above the threshold, `value` elsewhere.
@@ -3627,6 +3766,13 @@ def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
     1.0
+    """
+
+# flamepy/ops/vectors.py: vdot
+def vdot(a: TensorLike, b: TensorLike) -> Tensor:
+    """dot() of all elements of both. Shapes: as many elements, else ShapeError; gives ().
+    >>> fp.vdot(fp.tensor([[1.0, 2.0]]), fp.tensor([[3.0], [4.0]])).item()
+    11.0
     """
 
 # flamepy/ops/rearranging.py: view_as

@@ -1,0 +1,195 @@
+"""Products under the names that vectors and matrices have in NumPy and PyTorch: dot, outer, kron, cross, mv, addmm and their like;
+distances of points."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..core.errors import DTypeError, ShapeError
+from ..core.ops.axes import composed, one_axis, tensors_of
+from ..core.ops.matrices import matmul
+from ..core.ops.pointwise import abs_op, add, mul, sub, where
+from ..core.ops.reduce import max as max_op
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.shape import reshape
+from ..dtypes import FLOATS, is_number
+from .contractions import einsum
+from .powers import pow as pow_op
+from .rearranging import roll
+from .reduce_more import floats_only
+from .variance import root
+
+
+# ---- vectors -----------------------------------------------------------------------------------------------------------------------
+@composed
+def dot(a: Any, b: Any) -> Any:
+    """The sum of products of two vectors, the product of two matrices, as in NumPy; a number multiplies, stacks of matrices are multiplied
+    one by one: see matmul(). Shapes: (k,), (k,) give (). Raises ShapeError.
+    >>> fp.dot(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0])).item()
+    11.0"""
+    a, b = tensors_of("dot", a, b)
+    if a.ndim and b.ndim:
+        floats = a.dtype in FLOATS or b.dtype in FLOATS or a.ndim != 1 or b.ndim != 1
+        return matmul(a, b) if floats else einsum("i,i", a, b)
+    return mul(a, b)
+
+
+@composed
+def vdot(a: Any, b: Any) -> Any:
+    """dot() of all elements of both. Shapes: as many elements, else ShapeError; gives ().
+    >>> fp.vdot(fp.tensor([[1.0, 2.0]]), fp.tensor([[3.0], [4.0]])).item()
+    11.0"""
+    a, b = tensors_of("vdot", a, b)
+    return dot(reshape(a, (a.size,)), reshape(b, (b.size,)))
+
+
+@composed
+def outer(a: Any, b: Any) -> Any:
+    """All products of an element of a and one of b. Shapes: n and m elements give (n, m).
+    >>> fp.outer(fp.tensor([1, 2]), fp.tensor([3, 4])).tolist()
+    [[3, 4], [6, 8]]"""
+    a, b = tensors_of("outer", a, b)
+    return mul(reshape(a, (a.size, 1)), reshape(b, (1, b.size)))
+
+
+@composed
+def kron(a: Any, b: Any) -> Any:
+    """Kronecker's product: each element of a times all of b. Shapes: (n, m), (p, q) give (n p, m q).
+    >>> fp.kron(fp.tensor([1, 10]), fp.tensor([1, 2])).tolist()
+    [1, 2, 10, 20]"""
+    a, b = tensors_of("kron", a, b)
+    n = max(a.ndim, b.ndim)
+    one, two = [(1,) * (n - x.ndim) + x.shape for x in (a, b)]
+    wide, narrow = sum([(m, 1) for m in one], ()), sum([(1, m) for m in two], ())
+    return reshape(mul(reshape(a, wide), reshape(b, narrow)), tuple([p * q for p, q in zip(one, two, strict=True)]))
+
+
+@composed
+def cross(a: Any, b: Any, axis: int = -1) -> Any:
+    """The vector at right angles to two in space. Shapes: they broadcast, with 3 at the axis, else ShapeError.
+    >>> fp.cross(fp.tensor([1.0, 0.0, 0.0]), fp.tensor([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]"""
+    a, b = tensors_of("cross", a, b)
+    places = [one_axis("cross", axis, x.ndim) for x in (a, b)]
+    if any([not x.ndim or x.shape[d] != 3 for x, d in zip((a, b), places, strict=True)]):
+        raise ShapeError(f"cross: not 3 numbers along the axis: {a.shape} and {b.shape}, axis {axis}. Pass vectors in space.")
+    (a1, a2), (b1, b2) = [[roll(x, -k, d) for k in (1, 2)] for x, d in zip((a, b), places, strict=True)]
+    return sub(mul(a1, b2), mul(a2, b1))
+
+
+# ---- matrices, by name -------------------------------------------------------------------------------------------------------------
+def of_axes(name: str, *pairs: tuple[Any, int]) -> list[Any]:
+    """The tensors, if each has so many axes. Raises ShapeError."""
+    xs = tensors_of(name, *[x for x, _ in pairs])
+    if any([x.ndim != n for x, (_, n) in zip(xs, pairs, strict=True)]):
+        raise ShapeError(f"{name}: takes tensors of {[n for _, n in pairs]} axes: {[x.shape for x in xs]}. Use matmul() for others.")
+    return xs
+
+
+@composed
+def mv(a: Any, b: Any) -> Any:
+    """A matrix times a vector. Shapes: (n, k), (k,) give (n,), else ShapeError.
+    >>> fp.mv(fp.ones(2, 3), fp.ones(3)).tolist()
+    [3.0, 3.0]"""
+    return matmul(*of_axes("mv", (a, 2), (b, 1)))
+
+
+@composed
+def mm(a: Any, b: Any) -> Any:
+    """The product of two matrices. Shapes: (n, k), (k, m) give (n, m), else ShapeError.
+    >>> fp.mm(fp.ones(2, 3), fp.ones(3, 1)).tolist()
+    [[3.0], [3.0]]"""
+    return matmul(*of_axes("mm", (a, 2), (b, 2)))
+
+
+@composed
+def bmm(a: Any, b: Any) -> Any:
+    """The products of two stacks of as many matrices. Shapes: (s, n, k), (s, k, m) give (s, n, m), else ShapeError.
+    >>> fp.bmm(fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
+    [[[3.0]], [[3.0]]]"""
+    a, b = of_axes("bmm", (a, 3), (b, 3))
+    if a.shape[0] != b.shape[0]:
+        raise ShapeError(f"bmm: not as many matrices: {a.shape} and {b.shape}. Use matmul(), which broadcasts.")
+    return matmul(a, b)
+
+
+def added(name: str, x: Any, product: Any, beta: float, alpha: float) -> Any:
+    """beta * x + alpha * product; with beta 0 x is not looked at, as in PyTorch."""
+    for what, value in (("beta", beta), ("alpha", alpha)):
+        if not is_number(value):
+            raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
+    y = product if alpha == 1 else mul(product, alpha)
+    (x,) = tensors_of(name, x)
+    if y.shape != (found := add(where(False, x, 0.0) if beta == 0 else x if beta == 1 else mul(x, beta), y)).shape:
+        raise ShapeError(f"{name}: what is added has another shape than the product: {x.shape}, {y.shape}. It must broadcast to that.")
+    return found
+
+
+@composed
+def addmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta x + alpha a @ b. Shapes: (n, k), (k, m) give (n, m), to which x broadcasts, else ShapeError.
+    >>> fp.addmm(fp.tensor([1.0]), fp.ones(1, 3), fp.ones(3, 2)).tolist()
+    [[4.0, 4.0]]"""
+    return added("addmm", x, mm(a, b), beta, alpha)
+
+
+@composed
+def addmv(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta x + alpha a @ b, of a matrix and a vector. Shapes: (n, k), (k,) give (n,), to which x broadcasts, else ShapeError.
+    >>> fp.addmv(fp.tensor([1.0]), fp.ones(2, 3), fp.ones(3)).tolist()
+    [4.0, 4.0]"""
+    return added("addmv", x, mv(a, b), beta, alpha)
+
+
+@composed
+def addr(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta x + alpha outer(a, b). Shapes: (n,), (m,) give (n, m), to which x broadcasts, else ShapeError.
+    >>> fp.addr(fp.tensor([1.0]), fp.ones(2), fp.ones(1)).tolist()
+    [[2.0], [2.0]]"""
+    return added("addr", x, outer(*of_axes("addr", (a, 1), (b, 1))), beta, alpha)
+
+
+@composed
+def baddbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta x + alpha a @ b, of stacks. Shapes: (s, n, k), (s, k, m) give (s, n, m), to which x broadcasts, else ShapeError.
+    >>> fp.baddbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
+    [[[4.0]], [[4.0]]]"""
+    return added("baddbmm", x, bmm(a, b), beta, alpha)
+
+
+@composed
+def addbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta x + alpha times the sum of the products of two stacks. Shapes: (s, n, k), (s, k, m) give (n, m), to which x broadcasts.
+    >>> fp.addbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
+    [[7.0]]"""
+    a, b = of_axes("addbmm", (a, 3), (b, 3))
+    return added("addbmm", x, einsum("snk,skm->nm", a, b), beta, alpha)
+
+
+# ---- distances ---------------------------------------------------------------------------------------------------------------------
+@composed
+def cdist(a: Any, b: Any, p: float = 2.0) -> Any:
+    """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are
+    equal is 0. Differences are made one by one, (..., n, m, d) of them: nothing cancels.
+    Shapes: (..., n, d), (..., m, d) give (..., n, m); leading axes broadcast. Raises ShapeError, ValueError for p below 0.
+    >>> fp.cdist(fp.tensor([[0.0, 0.0]]), fp.tensor([[3.0, 4.0]])).tolist()
+    [[5.0]]
+    """
+    a, b = [floats_only("cdist", x) for x in tensors_of("cdist", a, b)]
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
+        raise ShapeError(f"cdist: points do not fit: {a.shape} and {b.shape}. Use (..., n, d) and (..., m, d).")
+    if not is_number(p) or not p >= 0:
+        raise ValueError(f"cdist: no norm: p={p!r}. Use a number of 0 or more, or infinity.")
+    d = sub(reshape(a, (*a.shape[:-1], 1, a.shape[-1])), reshape(b, (*b.shape[:-2], 1, *b.shape[-2:])))
+    if p == 2:
+        return root(sum_op(mul(d, d), axis=-1))
+    d = abs_op(d)
+    if p == 0:
+        return sum_op(d.sign(), axis=-1)
+    if p in (1, math.inf):
+        return sum_op(d, axis=-1) if p == 1 else max_op(d, axis=-1) if d.shape[-1] else sum_op(d, axis=-1)
+    apart = d > 0
+    total = sum_op(where(apart, pow_op(where(apart, d, 1.0), p), 0.0), axis=-1)
+    some = total > 0
+    return where(some, pow_op(where(some, total, 1.0), 1.0 / p), 0.0)
