@@ -13,6 +13,7 @@ import numpy as np
 
 from .libraries import Jax, torch_module
 from .networks import CLIP, LR, Gpt, Lstm, Row, Shape, batch, sequential, weights
+from .resnets import MOMENTUM, ResNet
 
 Step = Callable[[], tuple[float, Any]]
 
@@ -85,11 +86,15 @@ def torch_step(shape: Shape, compiled: bool = False, device: str = "cpu", half: 
     """half: products in bfloat16, by autocast."""
     torch = torch_module()
     model = torch_model(shape)
-    model.load_state_dict({name: torch.tensor(w) for name, w in weights(shape).items()})
+    # strict: but for running statistics, which are as they are made
+    model.load_state_dict({name: torch.tensor(w) for name, w in weights(shape).items()}, strict=not isinstance(shape, ResNet))
     model.to(device)
     ps = list(model.parameters())
-    kind = torch.optim.AdamW if shape.decay else torch.optim.Adam
-    optimizer = kind(ps, lr=LR, weight_decay=shape.decay, fused=True)
+    optim = torch.optim
+    if isinstance(shape, ResNet):
+        optimizer = optim.SGD(ps, lr=LR, momentum=MOMENTUM, fused=True)
+    else:
+        optimizer = (optim.AdamW if shape.decay else optim.Adam)(ps, lr=LR, weight_decay=shape.decay, fused=True)
     x, y = (torch.tensor(a, device=device) for a in batch(shape))
 
     def loss_of(x: Any, y: Any) -> Any:
@@ -150,7 +155,10 @@ def jax_lstm(L: Jax, shape: Lstm, p: dict[str, Any], ids: Any) -> Any:
 def jax_network(L: Jax, shape: Shape, p: dict[str, Any], x: Any) -> Any:
     if isinstance(shape, Gpt):
         return jax_gpt(L, shape, p, x)
-    return jax_lstm(L, shape, p, x) if isinstance(shape, Lstm) else jax_row(L, shape, p, x)
+    if isinstance(shape, Lstm):
+        return jax_lstm(L, shape, p, x)
+    assert isinstance(shape, Row)  # the residual network is written for modules
+    return jax_row(L, shape, p, x)
 
 
 def jax_row(L: Jax, shape: Row, p: dict[str, Any], x: Any) -> Any:

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import resnets
+from .resnets import ResNet
+
 LR = 1e-3
 CLIP = 1.0
 
@@ -49,7 +52,7 @@ class Row(NamedTuple):
     decay: float = 0.0
 
 
-Shape = Gpt | Lstm | Row
+Shape = Gpt | Lstm | Row | ResNet
 
 
 def mlp(batch: int, *sizes: int) -> Row:
@@ -69,6 +72,7 @@ SHAPES: dict[str, Shape] = {
     "mlp-tiny": mlp(64, 64, 32, 10),
     "mlp-small": mlp(64, 784, 256, 128, 10),
     "mlp-large": mlp(512, 784, 1024, 1024, 10),
+    "resnet": ResNet(64, 16),
     "digits-cnn": Row(CNN, (1, 8, 8), 64),
     "lstm": Lstm(2, 128, 256, 64, 16, 2000),
 }
@@ -76,6 +80,9 @@ SHAPES: dict[str, Shape] = {
 
 def sizes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(name, shape) of every parameter."""
+    if isinstance(shape, ResNet):
+        yield from resnets.sizes(shape)
+        return
     if isinstance(shape, Row):
         for i, (kind, *ends) in enumerate(shape.layers):
             if ends:
@@ -134,6 +141,8 @@ def batch(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
 
 def flops(shape: Shape) -> float:
     """Of the matrix products of a step: forward once, backward twice (no gradient for the data; half the scores are masked)."""
+    if isinstance(shape, ResNet):
+        return resnets.flops(shape)
     if isinstance(shape, Gpt):
         products = shape.layers * 12 * shape.width**2 + shape.vocabulary * shape.width
         scores = shape.layers * shape.context * shape.width
@@ -151,8 +160,10 @@ def flops(shape: Shape) -> float:
     return total
 
 
-def sequential(nn: Any, shape: Row) -> Any:
-    """The row of layers, from flamepy.nn or torch.nn, which agree on the names."""
+def sequential(nn: Any, shape: Row | ResNet) -> Any:
+    """The row of layers, or the residual network, from flamepy.nn or torch.nn, which agree on the names."""
+    if isinstance(shape, ResNet):
+        return resnets.model(nn, shape)
     make = {
         "linear": nn.Linear, "relu": nn.ReLU, "flatten": nn.Flatten, "pool": lambda: nn.MaxPool2d(2),
         "conv": lambda c_in, c_out: nn.Conv2d(c_in, c_out, 3, padding=1),

@@ -13,6 +13,7 @@ import numpy as np
 
 from .libraries import Numpy
 from .networks import CLIP, LR, Gpt, Lstm, Shape, batch, weights
+from .resnets import MOMENTUM, ResNet, blocks_of
 
 Back = Callable[[Any], Any]
 Layer = Callable[[Any], tuple[Any, Back]]
@@ -108,12 +109,13 @@ def conv(w: Arrays, d: Arrays, name: str) -> Layer:
         weight = w[name + ".weight"]
 
         def back(g: Any) -> Any:
-            d[name + ".bias"] += g.sum((0, 2, 3))
+            if name + ".bias" in d:
+                d[name + ".bias"] += g.sum((0, 2, 3))
             d[name + ".weight"] += np.tensordot(g, windows(x), ((0, 2, 3), (0, 2, 3)))
             turned = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
             return L.conv2d(g, turned, np.zeros(len(turned)), 1)
 
-        return L.conv2d(x, weight, w[name + ".bias"], 1), back
+        return L.conv2d(x, weight, w.get(name + ".bias", np.zeros(len(weight))), 1), back
 
     return run
 
@@ -121,6 +123,78 @@ def conv(w: Arrays, d: Arrays, name: str) -> Layer:
 def windows(x: Any) -> Any:
     """(n, c, h, w, 3, 3): what the kernel sees at every place."""
     return np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+
+
+def every(step: int) -> Layer:
+    """Each step-th line and column: after it, or before a window of one number, a convolution takes such steps."""
+
+    def run(x: Any) -> tuple[Any, Back]:
+        def back(g: Any) -> Any:
+            dx = np.zeros_like(x)
+            dx[:, :, ::step, ::step] = g
+            return dx
+
+        return x[:, :, ::step, ::step], back
+
+    return run
+
+
+def mixed(w: Arrays, d: Arrays, name: str) -> Layer:
+    """A convolution whose window is one number."""
+
+    def run(x: Any) -> tuple[Any, Back]:
+        weight = w[name + ".weight"][:, :, 0, 0]
+
+        def back(g: Any) -> Any:
+            d[name + ".weight"][:, :, 0, 0] += np.einsum("nohw,nchw->oc", g, x, optimize=True)
+            return np.einsum("nohw,oc->nchw", g, weight, optimize=True)
+
+        return np.einsum("nchw,oc->nohw", x, weight, optimize=True), back
+
+    return run
+
+
+def batch_norm(w: Arrays, d: Arrays, name: str) -> Layer:
+    def run(x: Any) -> tuple[Any, Back]:
+        weight, bias = (w[f"{name}.{part}"][:, None, None] for part in ("weight", "bias"))
+        axes = (0, 2, 3)
+        scale = 1 / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+        unit = (x - x.mean(axes, keepdims=True)) * scale
+
+        def back(g: Any) -> Any:
+            d[name + ".weight"] += (g * unit).sum(axes)
+            d[name + ".bias"] += g.sum(axes)
+            h = g * weight
+            return scale * (h - h.mean(axes, keepdims=True) - unit * (h * unit).mean(axes, keepdims=True))
+
+        return unit * weight + bias, back
+
+    return run
+
+
+def mean_of_places(x: Any) -> tuple[Any, Back]:
+    places = x.shape[2] * x.shape[3]
+    return x.mean((2, 3)), lambda g: np.broadcast_to(g[:, :, None, None] / places, x.shape)
+
+
+def resnet(shape: ResNet, w: Arrays, d: Arrays) -> Layer:
+    layers: list[Layer] = [conv(w, d, "conv"), batch_norm(w, d, "norm"), relu]
+    for at, n_in, n_out, step in blocks_of(shape):
+        first = [conv(w, d, at + "conv1"), every(step), batch_norm(w, d, at + "norm1"), relu]
+        path = chain(*first, conv(w, d, at + "conv2"), batch_norm(w, d, at + "norm2"))
+        skip = chain(every(step), mixed(w, d, at + "skip"), batch_norm(w, d, at + "skip_norm")) if n_in != n_out else chain()
+        layers += [both(path, skip), relu]
+    return chain(*layers, mean_of_places, linear(w, d, "head"))
+
+
+def both(one: Layer, other: Layer) -> Layer:
+    """The sum of what two make of x."""
+
+    def run(x: Any) -> tuple[Any, Back]:
+        (a, back_a), (b, back_b) = one(x), other(x)
+        return a + b, lambda g: back_a(g) + back_b(g)
+
+    return run
 
 
 def attention(heads: int) -> Layer:
@@ -193,6 +267,8 @@ def lstm(w: Arrays, d: Arrays, i: int) -> Layer:
 
 def network(shape: Shape, w: Arrays, d: Arrays) -> Layer:
     """The whole network, up to the logits."""
+    if isinstance(shape, ResNet):
+        return resnet(shape, w, d)
     if isinstance(shape, Lstm):
         return chain(embedding(w, d), *[lstm(w, d, i) for i in range(shape.layers)], linear(w, d, "head"))
     if not isinstance(shape, Gpt):
@@ -227,6 +303,10 @@ def first_steps(shape: Shape, steps: int) -> list[np.ndarray]:
         norms.append(math.sqrt(sum(np.sum(a * a) for a in d.values())))
         scale = min(1.0, CLIP / (norms[-1] + 1e-6))
         for name, p in w.items():
+            if isinstance(shape, ResNet):
+                m[name] = MOMENTUM * m[name] + d[name] * scale
+                p -= LR * m[name]
+                continue
             adam(p, m[name], v[name], d[name] * scale, n, shape.decay)
     return [np.array(losses), np.array(norms)]
 

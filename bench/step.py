@@ -1,4 +1,5 @@
-"""Whole training steps: forward, cross-entropy, backward, clip to a joint norm of 1, AdamW (of GPTs, LSTMs) or Adam; the loss is read.
+"""Whole training steps: forward, cross-entropy, backward, clip to a joint norm of 1, AdamW (of GPTs, LSTMs), Adam or SGD; the loss is
+read.
 
     eager     every op runs when it is called
     replay    flamepy.capture(step): the second call is recorded, later ones replay the record
@@ -15,6 +16,7 @@ import numpy as np
 
 from . import contenders, oracle
 from .networks import CLIP, LR, SHAPES, Gpt, Lstm, Shape, batch, flops, sequential, weights
+from .resnets import MOMENTUM, ResNet
 from .work import MODES, Job, Work, close
 
 OURS = "flamepy"
@@ -22,7 +24,8 @@ AGAINST = DEFAULT = ("torch", "torch-compile", "jax")
 ALONE = True
 TOLERANCE = 1e-4
 STEPS = 5
-WORKS = {name: Work(name, flops(shape), modes=MODES) for name, shape in SHAPES.items()}
+TORCH = ("torch", "torch-compile")  # the residual network is written for modules
+WORKS = {name: Work(name, flops(s), modes=MODES, against=TORCH if isinstance(s, ResNet) else ()) for name, s in SHAPES.items()}
 
 
 def build(contender: str, work: str, mode: str) -> Job:
@@ -91,10 +94,12 @@ def flamepy_step(shape: Shape, mode: str, device: Any = None, compute: str | Non
     import flamepy.nn.functional as F
 
     model = flamepy_model(shape, device)
-    model.load_state_dict(weights(shape))
+    model.load_state_dict(weights(shape), strict=not isinstance(shape, ResNet))
     model.params.pack()
     model.compute_dtype = compute
-    optimizer = (fp.AdamW if shape.decay else fp.Adam)(model, lr=LR, weight_decay=shape.decay)
+    optimizer: Any = fp.SGD(model, lr=LR, momentum=MOMENTUM)
+    if not isinstance(shape, ResNet):
+        optimizer = (fp.AdamW if shape.decay else fp.Adam)(model, lr=LR, weight_decay=shape.decay)
     x, y = (fp.tensor(a, device=device) for a in batch(shape))
 
     def step(x: Any, y: Any) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ RATIOS = {
     ("step", "gpt-c", "replay", "jax"): 0.40,
     ("step", "gpt-c", "eager", "torch"): 0.35,
     ("step", "lstm", "replay", "torch"): 0.60,
+    ("step", "resnet", "replay", "torch"): 0.85,
     ("step", "mlp-tiny", "eager", "torch"): 0.45,
     ("step", "mlp-tiny", "replay", "torch"): 0.25,
     ("step", "mlp-tiny", "replay", "torch-compile"): 0.20,
