@@ -94,7 +94,12 @@ from .ops import addcmul as addcmul
 from .ops import addmm as addmm
 from .ops import addmv as addmv
 from .ops import addr as addr
+from .ops import all as all
 from .ops import allclose as allclose
+from .ops import amax as amax
+from .ops import amin as amin
+from .ops import aminmax as aminmax
+from .ops import any as any
 from .ops import arccos as arccos
 from .ops import arccosh as arccosh
 from .ops import arcsin as arcsin
@@ -105,6 +110,7 @@ from .ops import arctanh as arctanh
 from .ops import argmax as argmax
 from .ops import argmin as argmin
 from .ops import argsort as argsort
+from .ops import argwhere as argwhere
 from .ops import array_equal as array_equal
 from .ops import asin as asin
 from .ops import asinh as asinh
@@ -136,6 +142,7 @@ from .ops import column_stack as column_stack
 from .ops import copysign as copysign
 from .ops import cos as cos
 from .ops import cosh as cosh
+from .ops import count_nonzero as count_nonzero
 from .ops import cross as cross
 from .ops import cross_entropy as cross_entropy
 from .ops import cummax as cummax
@@ -191,6 +198,10 @@ from .ops import histc as histc
 from .ops import hstack as hstack
 from .ops import huber_loss as huber_loss
 from .ops import hypot as hypot
+from .ops import index_add as index_add
+from .ops import index_copy as index_copy
+from .ops import index_fill as index_fill
+from .ops import index_put as index_put
 from .ops import index_select as index_select
 from .ops import inner as inner
 from .ops import isclose as isclose
@@ -223,6 +234,8 @@ from .ops import logsigmoid as logsigmoid
 from .ops import logsumexp as logsumexp
 from .ops import lt as lt
 from .ops import masked_fill as masked_fill
+from .ops import masked_scatter as masked_scatter
+from .ops import masked_select as masked_select
 from .ops import matmul as matmul
 from .ops import max as max
 from .ops import maximum as maximum
@@ -243,13 +256,18 @@ from .ops import multi_dot as multi_dot
 from .ops import multiply as multiply
 from .ops import mv as mv
 from .ops import nan_to_num as nan_to_num
+from .ops import nanmean as nanmean
 from .ops import nanmedian as nanmedian
 from .ops import nanquantile as nanquantile
+from .ops import nansum as nansum
 from .ops import narrow as narrow
 from .ops import ne as ne
 from .ops import neg as neg
 from .ops import negative as negative
 from .ops import nll_loss as nll_loss
+from .ops import nonzero as nonzero
+from .ops import norm as norm
+from .ops import normalize as normalize
 from .ops import not_equal as not_equal
 from .ops import one_hot as one_hot
 from .ops import outer as outer
@@ -259,6 +277,7 @@ from .ops import positive as positive
 from .ops import pow as pow
 from .ops import prelu as prelu
 from .ops import prod as prod
+from .ops import put_along_axis as put_along_axis
 from .ops import quantile as quantile
 from .ops import quick_gelu as quick_gelu
 from .ops import rad2deg as rad2deg
@@ -277,6 +296,9 @@ from .ops import round as round
 from .ops import rsqrt as rsqrt
 from .ops import rsub as rsub
 from .ops import scaled_dot_product_attention as scaled_dot_product_attention
+from .ops import scatter as scatter
+from .ops import scatter_add as scatter_add
+from .ops import scatter_reduce as scatter_reduce
 from .ops import searchsorted as searchsorted
 from .ops import selu as selu
 from .ops import sgn as sgn
@@ -300,6 +322,7 @@ from .ops import square as square
 from .ops import squeeze as squeeze
 from .ops import stack as stack
 from .ops import std as std
+from .ops import std_mean as std_mean
 from .ops import sub as sub
 from .ops import subtract as subtract
 from .ops import sum as sum
@@ -307,6 +330,8 @@ from .ops import swapaxes as swapaxes
 from .ops import swapdims as swapdims
 from .ops import swish as swish
 from .ops import t as t
+from .ops import take as take
+from .ops import take_along_axis as take_along_axis
 from .ops import tan as tan
 from .ops import tanh as tanh
 from .ops import tanhshrink as tanhshrink
@@ -326,7 +351,9 @@ from .ops import unflatten as unflatten
 from .ops import unique as unique
 from .ops import unsqueeze as unsqueeze
 from .ops import var as var
+from .ops import var_mean as var_mean
 from .ops import vdot as vdot
+from .ops import vector_norm as vector_norm
 from .ops import view_as as view_as
 from .ops import vstack as vstack
 from .ops import where as where

@@ -30,11 +30,10 @@ LOSSES = {
 }  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
 WRITTEN_OUT = spread({
-    "normalize": "x / (x * x).sum(axis=1, keepdims=True).sqrt().clamp(min=1e-12)",
     "equal": "flamepy.array_equal(x, y)",
-    "nonzero": "numpy.argwhere(x.numpy())",
-    "count_nonzero": "(x != 0).sum()",
-    "index_add": "x + flamepy.eye(len(x))[ids].T @ y (along axis 0)",
+
+
+
 })  # fmt: skip
 SHARED = {
     **{name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")},
@@ -53,16 +52,14 @@ ADVICE = {
         "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers", **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items()},
         "type": ".dtype, or .to(dtype)", "data": ".detach() to read without the tape, set_data() to write into a Parameter",
         "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
-        "norm": "(x * x).sum().sqrt(); flamepy.grad_norm() for gradients", "all": ".numpy().all()", "any": ".numpy().any()",
         "contiguous is_contiguous stride": "Every tensor is contiguous",
         "type_as": "x.to(y.dtype)", "nelement": "x.numel()", "itemsize element_size": "x.dtype.itemsize",
         "nbytes": "x.size * x.dtype.itemsize", "new_zeros": "flamepy.zeros(shape, dtype=x.dtype, device=x.device)",
         "new_ones": "flamepy.ones(shape, dtype=x.dtype, device=x.device)",
         "new_full": "flamepy.full(shape, value, dtype=x.dtype, device=x.device)", "ndimension": "x.ndim",
-        "new_tensor": "flamepy.tensor(data, dtype=x.dtype, device=x.device)", "masked_select": "x.numpy()[mask.numpy()]",
-        "scatter_add": "The gradient of flamepy.gather does it",
+        "new_tensor": "flamepy.tensor(data, dtype=x.dtype, device=x.device)",
         "values indices": "argmax() and argmin() for indices; max() and min() give the values",
-        "amax": ".max(axis=...)", "amin": ".min(axis=...)", "is_cuda": "x.device",
+        "is_cuda": "x.device",
         "pin_memory share_memory_": "Leave it out: arrays and tensors of this process are at hand",
         "detach_": "x = x.detach()", "clamp_min": ".clamp(min=value)", "clamp_max": ".clamp(max=value)",
     },
@@ -79,7 +76,7 @@ ADVICE = {
         "finfo": "numpy.finfo(x.dtype)", "set_num_threads": "numba.set_num_threads(n)", "set_printoptions": "numpy.set_printoptions()",
         "use_deterministic_algorithms backends": "Leave it out: results have the same bits from run to run",
         "distributed": "Leave it out: one process uses all threads", "amp": "Use flamepy.autocast(flamepy.bfloat16)",
-        "all": "x.numpy().all()", "any": "x.numpy().any()", "lr_scheduler": "flamepy.schedules: lr=schedule",
+        "lr_scheduler": "flamepy.schedules: lr=schedule",
         "inf": "math.inf", "nan": "math.nan", "pi": "math.pi", "utils": "Batches are slices of an array; see docs/training.md",
         "inference_mode": "flamepy.no_grad()",
     },

@@ -50,9 +50,39 @@ class Methods(TensorMethods):
     # flamepy/ops/vectors.py: addr
     def addr(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """beta x + alpha outer(a, b). See flamepy.addr."""
+    # flamepy/ops/reductions.py: all
+    @overload
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def all(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """Whether every element over the axes is not zero (bool); of none: True. See flamepy.all."""
     # flamepy/ops/logic.py: allclose
     def allclose(self, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
         """Whether isclose() holds for all, as Python's True or False. See flamepy.allclose."""
+    # flamepy/ops/reductions.py: amax
+    @overload
+    def amax(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def amax(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """max(): the values alone, as NumPy's and PyTorch's amax. Ties share the gradient equally. See flamepy.amax."""
+    # flamepy/ops/reductions.py: amin
+    @overload
+    def amin(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def amin(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """min(): the values alone, as NumPy's and PyTorch's amin. Ties share the gradient equally. See flamepy.amin."""
+    # flamepy/ops/reductions.py: aminmax
+    @overload
+    def aminmax(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def aminmax(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """(min, max) over the axes. See flamepy.aminmax."""
+    # flamepy/ops/reductions.py: any
+    @overload
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def any(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """Whether an element over the axes is not zero (bool); of none: False. See flamepy.any."""
     # flamepy/ops/trigonometry.py: "acos"
     def arccos(self) -> Tensor:
         """Angle in [0, pi] whose cosine is x; NaN outside [-1, 1]. See flamepy.arccos."""
@@ -92,6 +122,9 @@ class Methods(TensorMethods):
     @overload
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
         """The indices that sort() gives (int64). Records nothing. See flamepy.argsort."""
+    # flamepy/ops/selecting.py: argwhere
+    def argwhere(self) -> Tensor:
+        """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it. See flamepy.argwhere."""
     # flamepy/ops/logic.py: array_equal
     def array_equal(self, b: TensorLike) -> Tensor:
         """Whether a and b have the same shape and the same numbers, as Python's True or False (torch.equal). See flamepy.array_equal."""
@@ -195,6 +228,12 @@ class Methods(TensorMethods):
     # flamepy/ops/trigonometry.py: "cosh"
     def cosh(self) -> Tensor:
         """Hyperbolic cosine. See flamepy.cosh."""
+    # flamepy/ops/reductions.py: count_nonzero
+    @overload
+    def count_nonzero(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    @overload
+    def count_nonzero(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """How many elements over the axes are not zero (int64; NaN is not). Records nothing. See flamepy.count_nonzero."""
     # flamepy/ops/vectors.py: cross
     @overload
     def cross(self, b: TensorLike, axis: int = -1) -> Tensor: ...
@@ -396,6 +435,27 @@ class Methods(TensorMethods):
     # flamepy/ops/trigonometry.py: "hypot"
     def hypot(self, b: TensorLike, /) -> Tensor:
         """sqrt(a * a + b * b), without overflow on the way. See flamepy.hypot."""
+    # flamepy/ops/scattering.py: index_add
+    @overload
+    def index_add(self, axis: int, index: TensorLike, source: TensorLike, alpha: float = 1) -> Tensor: ...
+    @overload
+    def index_add(self, dim: int, index: TensorLike, source: TensorLike, alpha: float = 1) -> Tensor:
+        """x with alpha times the slices of source added to its own along `axis` at the integers in the 1-D index, in order. See flamepy.index_add."""
+    # flamepy/ops/scattering.py: index_copy
+    @overload
+    def index_copy(self, axis: int, index: TensorLike, source: TensorLike) -> Tensor: ...
+    @overload
+    def index_copy(self, dim: int, index: TensorLike, source: TensorLike) -> Tensor:
+        """x with its slices along `axis` at the integers in the 1-D index replaced by those of source; of several the last one counts. See flamepy.index_copy."""
+    # flamepy/ops/scattering.py: index_fill
+    @overload
+    def index_fill(self, axis: int, index: TensorLike, value: float) -> Tensor: ...
+    @overload
+    def index_fill(self, dim: int, index: TensorLike, value: float) -> Tensor:
+        """x with a number in its slices along `axis` at the integers in the 1-D index. See flamepy.index_fill."""
+    # flamepy/ops/scattering.py: index_put
+    def index_put(self, indices: TensorLike, values: TensorLike, accumulate: bool = False) -> Tensor:
+        """x with values at x[indices], which is a tuple of what may stand in x[...]; accumulate: added there, in order. See flamepy.index_put."""
     # flamepy/ops/picking.py: index_select
     @overload
     def index_select(self, axis: int, index: TensorLike) -> Tensor: ...
@@ -507,6 +567,12 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: masked_fill
     def masked_fill(self, mask: TensorLike, value: float) -> Tensor:
         """x with `value` (a number) where the bool mask holds; mask broadcasts. See flamepy.masked_fill."""
+    # flamepy/ops/selecting.py: masked_scatter
+    def masked_scatter(self, mask: TensorLike, source: TensorLike) -> Tensor:
+        """x with its elements where the mask holds replaced by those of source, one after the other. See flamepy.masked_scatter."""
+    # flamepy/ops/selecting.py: masked_select
+    def masked_select(self, mask: TensorLike, *, size: int | None = None, fill_value: float = 0) -> Tensor:
+        """The elements of x where the mask holds, one after the other; x and mask broadcast. size: how many, `fill_value` where there are See flamepy.masked_select."""
     # flamepy/core/ops/matrices.py: matmul
     def matmul(self, b: TensorLike) -> Tensor:
         """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers. See flamepy.matmul."""
@@ -521,10 +587,10 @@ class Methods(TensorMethods):
         """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch. See flamepy.maximum."""
     # flamepy/core/ops/reduce.py: mean
     @overload
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    def mean(self, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
     @overload
-    def mean(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
-        """Mean over the axes (integers give float32); NaN for no elements. See flamepy.mean."""
+    def mean(self, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+        """Mean over the axes (integers give float32), in another dtype if one is given; NaN for no elements. See flamepy.mean."""
     # flamepy/ops/sorting.py: median
     @overload
     def median(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -582,6 +648,12 @@ class Methods(TensorMethods):
     # flamepy/ops/logic.py: nan_to_num
     def nan_to_num(self, nan: float = 0.0, posinf: TensorLike | None = None, neginf: TensorLike | None = None) -> Tensor:
         """x with `nan` in the place of NaN, `posinf` and `neginf` of infinity (None: the largest and the least number of the type). See flamepy.nan_to_num."""
+    # flamepy/ops/reductions.py: nanmean
+    @overload
+    def nanmean(self, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
+    @overload
+    def nanmean(self, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+        """mean() of the numbers that are not NaN; NaN where there are none. See flamepy.nanmean."""
     # flamepy/ops/sorting.py: nanmedian
     @overload
     def nanmedian(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -608,6 +680,12 @@ class Methods(TensorMethods):
         interpolation: str | None = None,
     ) -> Tensor:
         """quantile() of the numbers that are not NaN; NaN where there are none. See flamepy.nanquantile."""
+    # flamepy/ops/reductions.py: nansum
+    @overload
+    def nansum(self, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
+    @overload
+    def nansum(self, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+        """sum() of the numbers that are not NaN. See flamepy.nansum."""
     # flamepy/ops/shape_more.py: narrow
     @overload
     def narrow(self, axis: int, start: int, length: int) -> Tensor: ...
@@ -633,6 +711,35 @@ class Methods(TensorMethods):
         reduction: str = 'mean',
     ) -> Tensor:
         """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
+    # flamepy/ops/selecting.py: nonzero
+    def nonzero(self, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
+        """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows, See flamepy.nonzero."""
+    # flamepy/ops/reductions.py: norm
+    @overload
+    def norm(
+        self,
+        ord: TensorLike | None = None,
+        axis: Axis = None,
+        keepdims: bool = False,
+        dtype: DTypeLike | None = None,
+        p: TensorLike | None = None,
+    ) -> Tensor: ...
+    @overload
+    def norm(
+        self,
+        ord: TensorLike | None = None,
+        dim: Axis = None,
+        keepdim: bool = False,
+        dtype: DTypeLike | None = None,
+        p: TensorLike | None = None,
+    ) -> Tensor:
+        """vector_norm(), as PyTorch's norm: ord (or p) 2 or "fro", any number, inf. flamepy.linalg.norm has matrix norms. See flamepy.norm."""
+    # flamepy/ops/reductions.py: normalize
+    @overload
+    def normalize(self, p: float = 2.0, axis: Axis = 1, eps: float = 1e-12) -> Tensor: ...
+    @overload
+    def normalize(self, p: float = 2.0, dim: Axis = 1, eps: float = 1e-12) -> Tensor:
+        """x divided by its norm along an axis, or by eps where that is larger. See flamepy.normalize."""
     # flamepy/core/ops/pointwise.py: "ne"
     def not_equal(self, b: TensorLike, /) -> Tensor:
         """a != b. See flamepy.not_equal."""
@@ -654,12 +761,18 @@ class Methods(TensorMethods):
     # flamepy/ops/more_activations.py: prelu
     def prelu(self, weight: TensorLike) -> Tensor:
         """x above zero, weight * x below, with one weight or one for each channel: axis 1 (He et al. 2015, arXiv:1502.01852). See flamepy.prelu."""
-    # flamepy/ops/reduce_more.py: prod
+    # flamepy/ops/reductions.py: prod
     @overload
-    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    def prod(self, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
     @overload
-    def prod(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
-        """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right. See flamepy.prod."""
+    def prod(self, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+        """Product over the axes, in another dtype if one is given. The gradient of an element is the product of the others, without a See flamepy.prod."""
+    # flamepy/ops/selecting.py: put_along_axis
+    @overload
+    def put_along_axis(self, indices: TensorLike, values: TensorLike, axis: int | None) -> Tensor: ...
+    @overload
+    def put_along_axis(self, indices: TensorLike, values: TensorLike, dim: int | None) -> Tensor:
+        """x with y[indices[i, j], j] = values[i, j] for axis 0, and so on, as a new tensor: scatter(), where all broadcast. See flamepy.put_along_axis."""
     # flamepy/ops/sorting.py: quantile
     @overload
     def quantile(
@@ -742,6 +855,38 @@ class Methods(TensorMethods):
         scale: float | None = None,
     ) -> Tensor:
         """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv). See flamepy.scaled_dot_product_attention."""
+    # flamepy/ops/scattering.py: scatter
+    @overload
+    def scatter(
+        self,
+        axis: int,
+        index: TensorLike,
+        src: TensorLike | None = None,
+        reduce: str | None = None,
+        value: float | None = None,
+    ) -> Tensor: ...
+    @overload
+    def scatter(
+        self,
+        dim: int,
+        index: TensorLike,
+        src: TensorLike | None = None,
+        reduce: str | None = None,
+        value: float | None = None,
+    ) -> Tensor:
+        """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts. See flamepy.scatter."""
+    # flamepy/ops/scattering.py: scatter_add
+    @overload
+    def scatter_add(self, axis: int, index: TensorLike, src: TensorLike) -> Tensor: ...
+    @overload
+    def scatter_add(self, dim: int, index: TensorLike, src: TensorLike) -> Tensor:
+        """x with src[i, j] added to y[index[i, j], j] for axis 0, and so on; what comes to one place is added up in order. See flamepy.scatter_add."""
+    # flamepy/ops/scattering.py: scatter_reduce
+    @overload
+    def scatter_reduce(self, axis: int, index: TensorLike, src: TensorLike, reduce: str, include_self: bool = True) -> Tensor: ...
+    @overload
+    def scatter_reduce(self, dim: int, index: TensorLike, src: TensorLike, reduce: str, include_self: bool = True) -> Tensor:
+        """x with y[index[i, j], j] the "sum", "prod", "mean", "amax" or "amin" of all src[i, j] that come there, and unless include_self is See flamepy.scatter_reduce."""
     # flamepy/ops/sorting.py: searchsorted
     def searchsorted(
         self,
@@ -839,6 +984,12 @@ class Methods(TensorMethods):
     @overload
     def std(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Square root of var(); its gradient where the variance is zero is zero. See flamepy.std."""
+    # flamepy/ops/reductions.py: std_mean
+    @overload
+    def std_mean(self, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Tensor: ...
+    @overload
+    def std_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
+        """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's). See flamepy.std_mean."""
     # flamepy/ops/spellings.py: sub
     def sub(self, b: TensorLike, alpha: int = 1) -> Tensor:
         """a - b, or a - alpha * b. See flamepy.sub."""
@@ -847,10 +998,10 @@ class Methods(TensorMethods):
         """a - b, or a - alpha * b. See flamepy.subtract."""
     # flamepy/core/ops/reduce.py: sum
     @overload
-    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+    def sum(self, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
     @overload
-    def sum(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
-        """Sum over the axes. See flamepy.sum."""
+    def sum(self, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+        """Sum over the axes, in another dtype if one is given. See flamepy.sum."""
     # flamepy/ops/rearranging.py: swapaxes
     def swapaxes(self, axis0: int, axis1: int) -> Tensor:
         """Two axes swapped: transpose(). Also called swapdims. See flamepy.swapaxes."""
@@ -863,6 +1014,18 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: t
     def t(self) -> Tensor:
         """A matrix transposed; a vector or number is itself. See flamepy.t."""
+    # flamepy/ops/selecting.py: take
+    @overload
+    def take(self, indices: TensorLike, axis: int | None = None, mode: str = 'raise') -> Tensor: ...
+    @overload
+    def take(self, indices: TensorLike, dim: int | None = None, mode: str = 'raise') -> Tensor:
+        """Elements of the flattened x at integer indices, or slices of it along an axis. Negative ones count from the end. See flamepy.take."""
+    # flamepy/ops/selecting.py: take_along_axis
+    @overload
+    def take_along_axis(self, indices: TensorLike, axis: int | None = -1) -> Tensor: ...
+    @overload
+    def take_along_axis(self, indices: TensorLike, dim: int | None = -1) -> Tensor:
+        """y[i, j] = x[indices[i, j], j] for axis 0, and so on: gather(), where x and indices broadcast at the other axes. None: x flattened. See flamepy.take_along_axis."""
     # flamepy/ops/trigonometry.py: "tan"
     def tan(self) -> Tensor:
         """Tangent of x in radians. See flamepy.tan."""
@@ -957,9 +1120,21 @@ class Methods(TensorMethods):
     @overload
     def var(self, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
         """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
+    # flamepy/ops/reductions.py: var_mean
+    @overload
+    def var_mean(self, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Tensor: ...
+    @overload
+    def var_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
+        """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's). See flamepy.var_mean."""
     # flamepy/ops/vectors.py: vdot
     def vdot(self, b: TensorLike) -> Tensor:
         """dot() of all elements of both. See flamepy.vdot."""
+    # flamepy/ops/reductions.py: vector_norm
+    @overload
+    def vector_norm(self, ord: float = 2, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
+    @overload
+    def vector_norm(self, ord: float = 2, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+        """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero See flamepy.vector_norm."""
     # flamepy/ops/rearranging.py: view_as
     def view_as(self, other: TensorLike) -> Tensor:
         """reshape_as(). See flamepy.view_as."""

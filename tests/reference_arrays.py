@@ -98,8 +98,125 @@ ORDER = {
                   args=[(5, -1.5, 1.0)], smooth=False),
 }
 
-FAMILIES_OF_ARRAYS = {"scans": SCANS, "order": ORDER}
+
+# ---- reductions
+def normed(x: np.ndarray, ord: float = 2, axis: Any = None, keepdims: bool = False) -> np.ndarray:
+    axes = tuple(range(x.ndim)) if axis is None else axis
+    moved = np.moveaxis(x, axes, range(np.size(axes))) if x.ndim else x.reshape(1)
+    y = np.linalg.norm(moved.reshape(-1, *moved.shape[max(np.size(axes), 1):]), ord, 0)
+    return y.reshape([1 if d in np.atleast_1d(axes) % x.ndim else n for d, n in enumerate(x.shape)]) if keepdims and x.ndim else y
+
+
+def normalized(x: np.ndarray, p: float = 2.0, axis: int = 1) -> np.ndarray:
+    return x / normed(x, p, axis, True)
+
+
+SUMS: list[dict[str, Any]] = [{}, {"axis": 1}, {"axis": (0, 2), "keepdims": True}]
+NONE = [(((0, 3),), (), {}), (((0, 3),), (), {"axis": 1}), (((0, 3),), (), {"axis": 0}), (((),), (), {})]
+MOMENTS: list[dict[str, Any]] = [{}, {"axis": 1, "correction": 0}, {"axis": (0, 2), "keepdims": True}]
+NORMS: list[dict[str, Any]] = [{}, {"axis": 1}, {"axis": (0, 2), "keepdims": True}]
+
+
+def moments(root: Any) -> Any:
+    return lambda x, axis=None, correction=1, keepdims=False: (
+        root(x.var(axis, ddof=correction, keepdims=keepdims)), x.mean(axis, keepdims=keepdims))
+
+
+REDUCTIONS = {
+    "any": case(np.any, GRID, shapes=SOLID, attrs=SUMS, also=NONE, smooth=False),
+    "all": case(np.all, GRID, shapes=SOLID, attrs=SUMS, also=NONE, smooth=False),
+    "count_nonzero": case(lambda x, **a: np.asarray(np.count_nonzero(x, **a)), GRID, shapes=SOLID, attrs=SUMS, also=NONE, smooth=False),
+    "amax": case(np.max, shapes=SOLID, attrs=SUMS), "amin": case(np.min, shapes=SOLID, attrs=SUMS),
+    "aminmax": case(lambda x, **a: (np.min(x, **a), np.max(x, **a)), shapes=SOLID, attrs=SUMS),
+    "vector_norm": case(normed, shapes=SOLID, attrs=[{**a, "ord": p} for a in NORMS for p in (2, 1, 3, 0.5, -1, 0, np.inf, -np.inf)]),
+    "norm": case(normed, shapes=[*SOLID, ((),)], attrs=[{}, {"ord": 1}]),
+    "normalize": case(normalized, shapes=[((3, 4),), ((2, 3, 2),)], attrs=[{}, {"p": 1.0}, {"p": 3.0, "axis": 0}]),
+    "var_mean": case(moments(np.asarray), shapes=SOLID, attrs=MOMENTS), "std_mean": case(moments(np.sqrt), shapes=SOLID, attrs=MOMENTS),
+    "nansum": case(np.nansum, shapes=SOLID, attrs=SUMS, also=NONE), "nanmean": case(np.nanmean, shapes=SOLID, attrs=SUMS),
+}
+
+# ---- scattering
+def scattered(ufunc: Any = None, start: float = 0.0, mean: bool = False) -> Any:
+    """What comes from src to the places of x that an index names, one after the other; None: the last one stays."""
+    def call(x: np.ndarray, index: np.ndarray, src: Any, axis: int, include_self: bool = True) -> np.ndarray:
+        y, seen = x.copy(), np.zeros(x.shape, np.int64)
+        for at in np.ndindex(index.shape):
+            to = list(at)
+            to[axis] = index[at]
+            place, value = tuple(to), src[at] if np.ndim(src) else src
+            y[place] = value if ufunc is None or not (seen[place] or include_self) else ufunc(y[place], value)
+            seen[place] += 1
+        return np.where(seen > 0, y / (np.maximum(seen, 1) + include_self), y) if mean and include_self else (
+            np.where(seen > 0, y / np.maximum(seen, 1), y) if mean else y)
+    return call
+
+
+def sliced(put: Any) -> Any:
+    def call(x: np.ndarray, index: np.ndarray, source: Any, axis: int = 0) -> np.ndarray:
+        y = np.moveaxis(x.copy(), axis, 0)
+        put(y, index, np.moveaxis(source, axis, 0) if np.ndim(source) else source)
+        return np.moveaxis(y, 0, axis)
+    return call
+
+
+def put_along(x: np.ndarray, index: np.ndarray, values: np.ndarray, axis: int) -> np.ndarray:
+    y = x.copy()
+    np.put_along_axis(y, index, values, axis)
+    return y
+
+
+def put_at(x: np.ndarray, keys: Any, values: np.ndarray, accumulate: bool = False) -> np.ndarray:
+    y = x.copy()
+    if accumulate:
+        np.add.at(y, keys, values)
+    else:
+        y[keys] = values
+    return y
+
+
+def mask_put(x: np.ndarray, mask: np.ndarray, source: np.ndarray) -> np.ndarray:
+    y = np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)).copy()
+    mask = np.broadcast_to(mask, y.shape)
+    y[mask] = source.ravel()[:mask.sum()]
+    return y
+
+
+SPOTS = [((3, 4), (3, 3), (3, 3)), ((3, 4), (2, 2), (3, 4)), ((3, 3), (5, 2), (5, 3))]
+WHERE: list[dict[str, Any]] = [{"axis": 0}]
+OTHERS: list[Any] = [(((3, 4), (3, 3), (3, 4)), (), {"axis": 1})]
+IDS3 = Input("ids", 0, 3)
+SLICES = [((3, 4), (5,), (5, 4)), ((3, 4), (3,), (3, 4))]
+SIDE: list[Any] = [(((2, 3), (4,), (2, 4)), (), {"axis": 1})]
+ONE = Input("ids", 0, 1)
+MASK = Input("mask")
+REDUCED = {"sum": scattered(np.add), "prod": scattered(np.multiply), "mean": scattered(np.add, mean=True),
+           "amax": scattered(np.maximum), "amin": scattered(np.minimum)}
+SCATTERING = {
+    "scatter": case(scattered(), R, IDS3, R, shapes=SPOTS, attrs=WHERE, also=OTHERS),
+    "scatter_add": case(scattered(np.add), R, IDS3, R, shapes=SPOTS, attrs=WHERE, also=OTHERS),
+    "scatter_reduce": case(lambda x, index, src, axis, reduce, **a: REDUCED[reduce](x, index, src, axis, **a), R, IDS3, R, shapes=SPOTS,
+                           attrs=[{"axis": 0, "reduce": r, "include_self": s} for r in REDUCED for s in (True, False)]),
+    "index_add": case(sliced(np.add.at), R, IDS3, R, shapes=SLICES, attrs=WHERE, also=SIDE),
+    "index_copy": case(sliced(lambda y, i, v: y.__setitem__(i, v)), R, IDS3, R, shapes=SLICES, attrs=WHERE, also=SIDE),
+    "index_fill": case(sliced(lambda y, i, v: y.__setitem__(i, v)), R, IDS3,
+                       shapes=[((3, 4), (2,)), ((2, 3), (3,))], args=[(0.5,)], attrs=[{"axis": -1}]),
+    "index_put": case(lambda x, values, **a: put_at(x, (np.array([2, 0, 2]), slice(None), np.array([1, 1, 1])), values, **a), R, R,
+                      shapes=[((3, 2, 4), (3, 2)), ((3, 2, 4), (2,))], attrs=[{}, {"accumulate": True}]),
+    "put_along_axis": case(put_along, R, ONE, R, shapes=[((3, 4), (1, 4), (1, 4)), ((1, 1), (1, 1), (1, 1))], args=[(0,), (1,)]),
+    "masked_scatter": case(mask_put, R, MASK, R, shapes=[((3, 4), (3, 4), (3, 4)), ((4,), (3, 1), (12,))]),
+    "take": case(lambda x, i, axis=None, mode="raise": np.take(x, i, axis, mode=mode), R, IDS3, shapes=[((3, 4), (2, 2)), ((3, 4), ())],
+                 attrs=[{}, {"axis": 0}, {"axis": 1, "mode": "wrap"}, {"mode": "clip"}]),
+    "take_along_axis": case(np.take_along_axis, R, IDS3, shapes=[((3, 4), (3, 1)), ((2, 3, 3), (1, 5, 3))],
+                            attrs=[{"axis": 1}]),
+    "masked_select": case(lambda x, m: np.broadcast_to(x, np.broadcast_shapes(x.shape, m.shape))[np.broadcast_to(m, np.broadcast_shapes(
+        x.shape, m.shape))], R, MASK, shapes=[((3, 4), (3, 4)), ((4,), (3, 1)), ((2, 3), (3,)), ((), ())]),
+    "nonzero": case(np.argwhere, GRID, shapes=[((3, 4),), ((),), ((0, 2),)], smooth=False),
+    "argwhere": case(np.argwhere, GRID, shapes=[((3, 4),), ((),), ((0, 2),)], smooth=False),
+}
+
+FAMILIES_OF_ARRAYS = {"scans": SCANS, "order": ORDER, "reductions": REDUCTIONS, "scattering": SCATTERING}
 INTERNAL_OF_ARRAYS = {
-    "row_order": "sort", "places_in": "searchsorted",
+    "middle_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
+    "scattered_extreme": "scatter_reduce",
     "running_sum": "cumsum", "recurrence": "cumprod", "running_place": "cummax",
 }

@@ -49,7 +49,7 @@ MORE = {
     "addmm": "x, y, z", "swapdims": "x, a, b", "one_hot": "ids, classes",
     "adaptive_avg_pool2d": "x, 1",
     "hstack": "[x, y]", "vstack": "[x, y]",
-    "flip": "x, [0]", "roll": "x, n, 0", "tile": "x, (n, 1)", "repeat_interleave": "x, n, 0", "index_add": "x, 0, ids, y",
+    "flip": "x, [0]", "roll": "x, n, 0", "tile": "x, (n, 1)", "repeat_interleave": "x, n, 0",
 }  # fmt: skip
 
 

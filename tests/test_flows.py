@@ -17,10 +17,10 @@ from flow_tools import ROOT, Count
 BUDGETS = {  # (engine, device, flow): at most calls, files, climbs, depth
     ("core", "plain", "tanh, first"): Count(24, 11, 4, 8),  # to stay: at most 25 calls, depth 8
     ("core", "plain", "tanh, hot"): Count(20, 9, 4, 8),
-    ("core", "plain", "backward of tanh, sum, first"): Count(126, 29, 11, 21),
+    ("core", "plain", "backward of tanh, sum, first"): Count(127, 29, 11, 21),
     ("core", "plain", "linear, first"): Count(52, 18, 6, 11),
     ("", "plain", "tanh, first"): Count(119, 16, 7, 15),
-    ("", "plain", "backward of tanh, sum, first"): Count(139, 32, 17, 24),
+    ("", "plain", "backward of tanh, sum, first"): Count(140, 32, 17, 24),
     ("", "plain", "linear, first"): Count(61, 21, 7, 13),
     ("", "plain", "captured clip and AdamW, call 1"): Count(2400, 80, 132, 31),
     ("", "plain", "captured clip and AdamW, call 2"): Count(2650, 67, 127, 31),

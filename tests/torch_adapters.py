@@ -79,11 +79,6 @@ def select(x: Any, dim: int, index: int) -> Any:
     return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
-def masked_select(x: Any, mask: Any) -> Any:
-    shape = np.broadcast_shapes(x.shape, mask.shape)
-    return fp.broadcast_to(x, shape)[np.broadcast_to(mask.numpy(), shape)]
-
-
 def expand(x: Any, *sizes: Any) -> Any:
     sizes = tuple(sizes[0]) if isinstance(sizes[0], (tuple, list)) else sizes
     own = (1,) * (len(sizes) - x.ndim) + x.shape
@@ -139,23 +134,13 @@ ACTIVATIONS: dict[str, Row] = {
 REDUCE: dict[str, Row] = {
     "sum": Row("sum", reduce(fp.sum)),
     "mean": Row("mean", reduce(fp.mean)),
-    "amax": Row("max", reduce(fp.max)),
-    "amin": Row("min", reduce(fp.min)),
     "max": Row("max", lambda x, *a, **k: fp.maximum(x, *a) if a and hasattr(a[0], "shape") else extreme(fp.max, fp.argmax)(x, *a, **k)),
     "min": Row("min", lambda x, *a, **k: fp.minimum(x, *a) if a and hasattr(a[0], "shape") else extreme(fp.min, fp.argmin)(x, *a, **k)),
     "argmax": Row("argmax", reduce(fp.argmax)),
     "argmin": Row("argmin", reduce(fp.argmin)),
     "var": Row("var", spread(fp.var)),
     "std": Row("std", spread(fp.std)),
-    "var_mean": Row(
-        "var",
-        lambda x, dim=None, *a, **k: (
-            spread(fp.var)(x, dim, *a, **k),
-            reduce(fp.mean)(x, None if isinstance(dim, bool) else dim, k.get("keepdim", False)),
-        ),
-    ),
     "logsumexp": Row("logsumexp", reduce(fp.logsumexp)),
-    "prod": Row("prod", reduce(fp.prod), given("dtype")),
 }
 MATRIX: dict[str, Row] = {
     "matmul": Row("matmul", lambda x, y: x @ y),
@@ -184,7 +169,6 @@ SHAPE: dict[str, Row] = {
     "narrow": Row("narrow", lambda x, axis, start, length: fp.narrow(x, axis, start.item() if hasattr(start, "item") else start, length)),
     "select": Row("getitem", select),
     "__getitem__": Row("getitem", operator.getitem),
-    "masked_select": Row("getitem", masked_select),
     "index_select": Row("index_select", fp.index_select),
     "gather": Row("gather", fp.gather, lambda x, axis, index: index.ndim != x.ndim),
     "cat": Row("cat", lambda xs, dim=0: fp.cat(xs, dim), lambda xs, dim=0: len({x.ndim for x in xs}) > 1),

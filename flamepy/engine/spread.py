@@ -48,7 +48,7 @@ def taken(node: Any, cotangents: Any) -> bool:
 def sent_back(entry: Any, g: Any, cotangents: Any) -> Sequence[Any] | None:
     """The cotangent of a sum's or mean's input as a Spread; None where somebody will need its memory."""
     spec = entry.call.ins[0]
-    if not taken(entry.inputs[0], cotangents):
+    if not taken(entry.inputs[0], cotangents) or entry.attributes.get("dtype") is not None:
         return None
     return (Spread(RULES[entry.call.op.name](g, spec.shape, **entry.attributes), spec.shape),)
 

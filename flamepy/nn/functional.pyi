@@ -75,6 +75,7 @@ from ..ops import multi_margin_loss as multi_margin_loss
 from ..ops import multilabel_margin_loss as multilabel_margin_loss
 from ..ops import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from ..ops import nll_loss as nll_loss
+from ..ops import normalize as normalize
 from ..ops import one_hot as one_hot
 from ..ops import pairwise_distance as pairwise_distance
 from ..ops import pixel_shuffle as pixel_shuffle

@@ -8,6 +8,7 @@ writes).
     products.py conv.py attention.py recurrent.py   products
     pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
     reduce_more.py variance.py                      many numbers to one
+    reduce_more.py reductions.py variance.py        many numbers to one
     scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     channel_norms.py                                one channel at a time
@@ -19,6 +20,9 @@ writes).
     patches.py resampling.py                        windows and pixels moved about, images of other sizes
     contractions.py vectors.py                      products made of these
     random.py drops.py                              random numbers
+    scattering.py selecting.py                      numbers put where indices say, taken where masks say
+    rearranging.py stacking.py diagonals.py         the same, made of these
+    random.py                                       random numbers
 """
 
 from __future__ import annotations
@@ -59,11 +63,14 @@ from . import (  # noqa: F401
     recurrent,
     reduce_more,
     resampling,
+    reductions,
     rotary,
     rounding,
     row_norms,
     rows,
     scans,
+    scattering,
+    selecting,
     shape_more,
     similarity,
     sorting,

@@ -190,6 +190,18 @@ def affine_grid(theta: TensorLike, size: TensorLike, align_corners: bool = False
     [[[[-0.5, 0.0], [0.5, 0.0]]]]
     """
 
+# flamepy/ops/reductions.py: all
+@overload
+def all(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def all(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Whether every element over the axes is not zero (bool); of none: True.
+
+    Shapes: as sum.
+    >>> fp.all(fp.tensor([[True, False], [True, True]]), axis=1).tolist()
+    [False, True]
+    """
+
 # flamepy/ops/logic.py: allclose
 def allclose(a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Whether isclose() holds for all, as Python's True or False. Shapes: those of a and b broadcast.
@@ -204,6 +216,54 @@ def alpha_dropout(x: TensorLike, p: float = 0.5, training: bool = False) -> Tens
     (Klambauer et al. 2017, arXiv:1706.02515.) Shapes: any, unchanged. Raises ValueError for p outside [0, 1].
     >>> F.alpha_dropout(fp.ones(2), 0.5, training=False).tolist()
     [1.0, 1.0]
+    """
+
+# flamepy/ops/reductions.py: amax
+@overload
+def amax(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def amax(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """max(): the values alone, as NumPy's and PyTorch's amax. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.amax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [2.0, 4.0]
+    """
+
+# flamepy/ops/reductions.py: amin
+@overload
+def amin(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def amin(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """min(): the values alone, as NumPy's and PyTorch's amin. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.amin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [1.0, 3.0]
+    """
+
+# flamepy/ops/reductions.py: aminmax
+@overload
+def aminmax(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def aminmax(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """(min, max) over the axes.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> [t.item() for t in fp.aminmax(fp.tensor([2.0, 1.0, 3.0]))]
+    [1.0, 3.0]
+    """
+
+# flamepy/ops/reductions.py: any
+@overload
+def any(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def any(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """Whether an element over the axes is not zero (bool); of none: False.
+
+    Shapes: as sum.
+    >>> fp.any(fp.tensor([[True, False], [False, False]]), axis=1).tolist()
+    [True, False]
     """
 
 # flamepy/ops/trigonometry.py: "acos"
@@ -334,6 +394,15 @@ def argsort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool
     Shapes: x's.
     >>> fp.argsort(fp.tensor([3.0, 1.0, 2.0])).tolist()
     [1, 2, 0]
+    """
+
+# flamepy/ops/selecting.py: argwhere
+def argwhere(x: TensorLike) -> Tensor:
+    """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it.
+
+    Shapes: (n, x.ndim).
+    >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
+    [[0, 1], [1, 0]]
     """
 
 # flamepy/ops/logic.py: array_equal
@@ -887,6 +956,19 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float =
     Shapes: any two that broadcast; the axis goes. Raises IndexOutOfRange for an axis that is not there.
     >>> round(F.cosine_similarity(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]]).item(), 4)
     0.7071
+    """
+
+# flamepy/ops/reductions.py: count_nonzero
+@overload
+def count_nonzero(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+@overload
+def count_nonzero(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
+    """How many elements over the axes are not zero (int64; NaN is not). Records nothing.
+
+    Shapes: as sum.
+    Types: any.
+    >>> fp.count_nonzero(fp.tensor([1.0, 0.0, 2.0])).item()
+    2
     """
 
 # flamepy/ops/vectors.py: cross
@@ -1693,6 +1775,51 @@ def hypot(a: TensorLike, b: TensorLike, /) -> Tensor:
     [1.5811, 1.5811]
     """
 
+# flamepy/ops/scattering.py: index_add
+@overload
+def index_add(x: TensorLike, axis: int, index: TensorLike, source: TensorLike, alpha: float = 1) -> Tensor: ...
+@overload
+def index_add(x: TensorLike, dim: int, index: TensorLike, source: TensorLike, alpha: float = 1) -> Tensor:
+    """x with alpha times the slices of source added to its own along `axis` at the integers in the 1-D index, in order.
+
+    Shapes: x's; source has index's size at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
+    >>> fp.index_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
+    [0.0, 0.0, 11.0]
+    """
+
+# flamepy/ops/scattering.py: index_copy
+@overload
+def index_copy(x: TensorLike, axis: int, index: TensorLike, source: TensorLike) -> Tensor: ...
+@overload
+def index_copy(x: TensorLike, dim: int, index: TensorLike, source: TensorLike) -> Tensor:
+    """x with its slices along `axis` at the integers in the 1-D index replaced by those of source; of several the last one counts.
+
+    Shapes and errors: as index_add.
+    >>> fp.index_copy(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
+    [6.0, 0.0, 5.0]
+    """
+
+# flamepy/ops/scattering.py: index_fill
+@overload
+def index_fill(x: TensorLike, axis: int, index: TensorLike, value: float) -> Tensor: ...
+@overload
+def index_fill(x: TensorLike, dim: int, index: TensorLike, value: float) -> Tensor:
+    """x with a number in its slices along `axis` at the integers in the 1-D index.
+
+    Shapes: x's. Raises ShapeError, IndexOutOfRange, DTypeError for what is no number.
+    >>> fp.index_fill(fp.zeros(3), 0, [2, 0], 7.0).tolist()
+    [7.0, 0.0, 7.0]
+    """
+
+# flamepy/ops/scattering.py: index_put
+def index_put(x: TensorLike, indices: TensorLike, values: TensorLike, accumulate: bool = False) -> Tensor:
+    """x with values at x[indices], which is a tuple of what may stand in x[...]; accumulate: added there, in order.
+
+    Shapes: x's; values broadcast to the shape of x[indices]. Raises ShapeError, DTypeError, IndexOutOfRange.
+    >>> fp.index_put(fp.zeros(3), ([2, 2],), fp.tensor([5.0, 6.0]), accumulate=True).tolist()
+    [0.0, 0.0, 11.0]
+    """
+
 # flamepy/ops/picking.py: index_select
 @overload
 def index_select(x: TensorLike, axis: int, index: TensorLike) -> Tensor: ...
@@ -2231,6 +2358,25 @@ def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     [1.0, 0.0]
     """
 
+# flamepy/ops/selecting.py: masked_scatter
+def masked_scatter(x: TensorLike, mask: TensorLike, source: TensorLike) -> Tensor:
+    """x with its elements where the mask holds replaced by those of source, one after the other.
+
+    Shapes: that x and mask broadcast to; source needs as many elements as the mask holds, else IndexOutOfRange.
+    >>> fp.masked_scatter(fp.zeros(3), [True, False, True], fp.tensor([5.0, 6.0])).tolist()
+    [5.0, 0.0, 6.0]
+    """
+
+# flamepy/ops/selecting.py: masked_select
+def masked_select(x: TensorLike, mask: TensorLike, *, size: int | None = None, fill_value: float = 0) -> Tensor:
+    """The elements of x where the mask holds, one after the other; x and mask broadcast. size: how many, `fill_value` where there are
+    fewer. Reads the mask on the host, so no captured step may call it.
+
+    Shapes: (n,), or (size,). Raises DTypeError for a mask that is not bool, ShapeError.
+    >>> fp.masked_select(fp.tensor([1.0, 2.0, 3.0]), [True, False, True]).tolist()
+    [1.0, 3.0]
+    """
+
 # flamepy/core/ops/matrices.py: matmul
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
@@ -2321,10 +2467,10 @@ def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
 
 # flamepy/core/ops/reduce.py: mean
 @overload
-def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
 @overload
-def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """Mean over the axes (integers give float32); NaN for no elements.
+def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """Mean over the axes (integers give float32), in another dtype if one is given; NaN for no elements.
 
     Shapes: as sum. Raises IndexOutOfRange for an axis that x does not have.
     Types: floats; integers and bools are computed in float32.
@@ -2542,6 +2688,18 @@ def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: TensorLike | None = None
     [1.0, 0.0, 9.0]
     """
 
+# flamepy/ops/reductions.py: nanmean
+@overload
+def nanmean(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
+@overload
+def nanmean(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """mean() of the numbers that are not NaN; NaN where there are none.
+
+    Shapes: as sum.
+    >>> fp.nanmean(fp.tensor([1.0, float("nan"), 2.0])).item()
+    1.5
+    """
+
 # flamepy/ops/sorting.py: nanmedian
 @overload
 def nanmedian(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -2578,6 +2736,18 @@ def nanquantile(
     Shapes: as there.
     >>> fp.nanquantile(fp.tensor([1.0, float("nan"), 3.0]), 0.5).item()
     2.0
+    """
+
+# flamepy/ops/reductions.py: nansum
+@overload
+def nansum(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
+@overload
+def nansum(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """sum() of the numbers that are not NaN.
+
+    Shapes: as sum.
+    >>> fp.nansum(fp.tensor([1.0, float("nan"), 2.0])).item()
+    3.0
     """
 
 # flamepy/ops/shape_more.py: narrow
@@ -2643,6 +2813,54 @@ def nll_loss(
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5
+    """
+
+# flamepy/ops/selecting.py: nonzero
+def nonzero(x: TensorLike, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
+    """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows,
+    `fill_value` where there are fewer.
+
+    Shapes: (n, x.ndim), or (n,) for each axis.
+    >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
+    [[0, 1], [1, 0]]
+    """
+
+# flamepy/ops/reductions.py: norm
+@overload
+def norm(
+    x: TensorLike,
+    ord: TensorLike | None = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+    dtype: DTypeLike | None = None,
+    p: TensorLike | None = None,
+) -> Tensor: ...
+@overload
+def norm(
+    x: TensorLike,
+    ord: TensorLike | None = None,
+    dim: Axis = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
+    p: TensorLike | None = None,
+) -> Tensor:
+    """vector_norm(), as PyTorch's norm: ord (or p) 2 or "fro", any number, inf. flamepy.linalg.norm has matrix norms.
+
+    Shapes: as sum. Raises ValueError for "nuc", which is a matrix norm.
+    >>> fp.norm(fp.tensor([[3.0, 4.0], [0.0, 0.0]]), axis=1).tolist()
+    [5.0, 0.0]
+    """
+
+# flamepy/ops/reductions.py: normalize
+@overload
+def normalize(x: TensorLike, p: float = 2.0, axis: Axis = 1, eps: float = 1e-12) -> Tensor: ...
+@overload
+def normalize(x: TensorLike, p: float = 2.0, dim: Axis = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its norm along an axis, or by eps where that is larger.
+
+    Shapes: x's. Raises IndexOutOfRange for an axis that x does not have.
+    >>> F.normalize(fp.tensor([[3.0, 4.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929]]
     """
 
 # flamepy/core/ops/pointwise.py: "ne"
@@ -2757,17 +2975,29 @@ def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
     [[-0.5, 2.0], [3.0, -1.0]]
     """
 
-# flamepy/ops/reduce_more.py: prod
+# flamepy/ops/reductions.py: prod
 @overload
-def prod(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+def prod(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
 @overload
-def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
+def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """Product over the axes, in another dtype if one is given. The gradient of an element is the product of the others, without a
+    division: zeros and higher derivatives are right, and so is an element that is NaN.
 
-    The gradient of an element is the product of the others, also of one that is NaN.
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0
+    """
+
+# flamepy/ops/selecting.py: put_along_axis
+@overload
+def put_along_axis(x: TensorLike, indices: TensorLike, values: TensorLike, axis: int | None) -> Tensor: ...
+@overload
+def put_along_axis(x: TensorLike, indices: TensorLike, values: TensorLike, dim: int | None) -> Tensor:
+    """x with y[indices[i, j], j] = values[i, j] for axis 0, and so on, as a new tensor: scatter(), where all broadcast.
+
+    Shapes: x's. Of several values the last one counts. Raises ShapeError, IndexOutOfRange, DTypeError.
+    >>> fp.put_along_axis(fp.zeros(2, 2), [[1], [0]], 5.0, 1).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
     """
 
 # flamepy/ops/sorting.py: quantile
@@ -3076,6 +3306,65 @@ def scaled_dot_product_attention(
     Integers give float32. Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
     >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
     [[2.0]]
+    """
+
+# flamepy/ops/scattering.py: scatter
+@overload
+def scatter(
+    x: TensorLike,
+    axis: int,
+    index: TensorLike,
+    src: TensorLike | None = None,
+    reduce: str | None = None,
+    value: float | None = None,
+) -> Tensor: ...
+@overload
+def scatter(
+    x: TensorLike,
+    dim: int,
+    index: TensorLike,
+    src: TensorLike | None = None,
+    reduce: str | None = None,
+    value: float | None = None,
+) -> Tensor:
+    """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts.
+
+    reduce: "add" or "multiply", for a number; for tensors scatter_add and scatter_reduce.
+    Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
+    >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
+    [6.0, 0.0, 5.0]
+    """
+
+# flamepy/ops/scattering.py: scatter_add
+@overload
+def scatter_add(x: TensorLike, axis: int, index: TensorLike, src: TensorLike) -> Tensor: ...
+@overload
+def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> Tensor:
+    """x with src[i, j] added to y[index[i, j], j] for axis 0, and so on; what comes to one place is added up in order.
+
+    Shapes and errors: as scatter.
+    >>> fp.scatter_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
+    [0.0, 0.0, 11.0]
+    """
+
+# flamepy/ops/scattering.py: scatter_reduce
+@overload
+def scatter_reduce(
+    x: TensorLike,
+    axis: int,
+    index: TensorLike,
+    src: TensorLike,
+    reduce: str,
+    include_self: bool = True,
+) -> Tensor: ...
+@overload
+def scatter_reduce(x: TensorLike, dim: int, index: TensorLike, src: TensorLike, reduce: str, include_self: bool = True) -> Tensor:
+    """x with y[index[i, j], j] the "sum", "prod", "mean", "amax" or "amin" of all src[i, j] that come there, and unless include_self is
+    False of what x has there. Of equal extremes each has an equal part of the gradient.
+
+    Shapes and errors: as scatter; ValueError for another reduce.
+    >>> fp.scatter_reduce(fp.ones(3), 0, [2, 2], fp.tensor([5.0, 6.0]), "amax").tolist()
+    [1.0, 1.0, 6.0]
     """
 
 # flamepy/ops/sorting.py: searchsorted
@@ -3388,6 +3677,30 @@ def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     1.0
     """
 
+# flamepy/ops/reductions.py: std_mean
+@overload
+def std_mean(
+    x: TensorLike,
+    axis: Axis = None,
+    correction: float = 1,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+) -> Tensor: ...
+@overload
+def std_mean(
+    x: TensorLike,
+    dim: Axis = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
+) -> Tensor:
+    """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's).
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> [t.item() for t in fp.std_mean(fp.tensor([1.0, 3.0]), correction=0)]
+    [1.0, 2.0]
+    """
+
 # flamepy/ops/drops.py: stochastic_depth
 def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) -> Tensor:
     """Zero whole samples with probability p and scale the others by 1 / (1 - p), each by itself with mode "row", all or none of the batch
@@ -3420,10 +3733,10 @@ def subtract(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
 
 # flamepy/core/ops/reduce.py: sum
 @overload
-def sum(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+def sum(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...
 @overload
-def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """Sum over the axes.
+def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """Sum over the axes, in another dtype if one is given.
 
     Shapes: x any; the result is without the axes, or has 1 there with keepdims. Bools and int32 are summed in int64.
     Types: floats, integers and bools.
@@ -3463,6 +3776,31 @@ def t(x: TensorLike) -> Tensor:
     """A matrix transposed; a vector or number is itself. Shapes: (n, m) gives (m, n); more axes are a ShapeError.
     >>> fp.t(fp.ones(2, 3)).shape
     (3, 2)
+    """
+
+# flamepy/ops/selecting.py: take
+@overload
+def take(x: TensorLike, indices: TensorLike, axis: int | None = None, mode: str = 'raise') -> Tensor: ...
+@overload
+def take(x: TensorLike, indices: TensorLike, dim: int | None = None, mode: str = 'raise') -> Tensor:
+    """Elements of the flattened x at integer indices, or slices of it along an axis. Negative ones count from the end.
+
+    mode: what is done with an index out of range: "raise", "wrap" or "clip" (then negative ones become 0), as NumPy's.
+    Shapes: that of indices, in the place of the axis. Raises IndexOutOfRange, DTypeError, ValueError for another mode.
+    >>> fp.take(fp.tensor([[1, 2], [3, 4]]), [3, 0]).tolist()
+    [4, 1]
+    """
+
+# flamepy/ops/selecting.py: take_along_axis
+@overload
+def take_along_axis(x: TensorLike, indices: TensorLike, axis: int | None = -1) -> Tensor: ...
+@overload
+def take_along_axis(x: TensorLike, indices: TensorLike, dim: int | None = -1) -> Tensor:
+    """y[i, j] = x[indices[i, j], j] for axis 0, and so on: gather(), where x and indices broadcast at the other axes. None: x flattened.
+
+    Shapes: as many axes as x. Raises ShapeError, IndexOutOfRange, DTypeError.
+    >>> fp.take_along_axis(fp.tensor([[1, 2], [3, 4]]), [[1], [0]], axis=1).tolist()
+    [[2], [3]]
     """
 
 # flamepy/ops/trigonometry.py: "tan"
@@ -3768,11 +4106,54 @@ def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
     1.0
     """
 
+# flamepy/ops/reductions.py: var_mean
+@overload
+def var_mean(
+    x: TensorLike,
+    axis: Axis = None,
+    correction: float = 1,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+) -> Tensor: ...
+@overload
+def var_mean(
+    x: TensorLike,
+    dim: Axis = None,
+    correction: float = 1,
+    keepdim: bool = False,
+    unbiased: bool | None = None,
+) -> Tensor:
+    """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's).
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> [t.item() for t in fp.var_mean(fp.tensor([1.0, 3.0]))]
+    [2.0, 2.0]
+    """
+
 # flamepy/ops/vectors.py: vdot
 def vdot(a: TensorLike, b: TensorLike) -> Tensor:
     """dot() of all elements of both. Shapes: as many elements, else ShapeError; gives ().
     >>> fp.vdot(fp.tensor([[1.0, 2.0]]), fp.tensor([[3.0], [4.0]])).item()
     11.0
+    """
+
+# flamepy/ops/reductions.py: vector_norm
+@overload
+def vector_norm(
+    x: TensorLike,
+    ord: float = 2,
+    axis: Axis = None,
+    keepdims: bool = False,
+    dtype: DTypeLike | None = None,
+) -> Tensor: ...
+@overload
+def vector_norm(x: TensorLike, ord: float = 2, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero
+    vectors is zero.
+
+    Shapes: as sum. dtype: the type to cast to before. Integers give float32. Raises DTypeError for an order that is no number.
+    >>> fp.vector_norm(fp.tensor([3.0, 4.0])).item()
+    5.0
     """
 
 # flamepy/ops/rearranging.py: view_as

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.kernels import kernel
+from ...core.kernels import inside, kernel
 
 
 @kernel
@@ -36,3 +36,12 @@ def search(F, outs, ins, consts):
     (y,), (x, values), (n, many, right) = outs, ins, consts
     for r, row in enumerate(x.reshape(-1, n) if n else np.zeros((values.size // many, 0))):
         y[r * many : r * many + many] = np.searchsorted(row, values[r * many : r * many + many], "right" if right else "left")
+
+
+@kernel
+def last_rows(F, outs, ins, consts):
+    """y[row] = the last position in the index that names the row, or -1."""
+    (y,), (index,), () = outs, ins, consts
+    y[...] = -1
+    if y.size:
+        np.maximum.at(y, inside(index, y.size), np.arange(index.size))

@@ -73,3 +73,10 @@ def argmax(F, outs, ins, consts):
     (y,), (x,), (outer, n, inner, scale) = outs, ins, consts
     if y.size:
         y[...] = (np.argmax if scale > 0 else np.argmin)(x.reshape(outer, n, inner), axis=1).reshape(-1)
+
+
+@kernel
+def fold_prod(F, outs, ins, consts):
+    """y[o, j] = the product of x[o, :, j]."""
+    (y,), (x,), (outer, n, inner, _) = outs, ins, consts
+    y[...] = np.prod(x.reshape(outer, n, inner), axis=1, dtype=np.float64 if x.dtype.kind == "f" else np.int64).reshape(-1)

@@ -11,7 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..custom import custom
-from ..dtypes import FLOATS, INTEGERS, bool_, int64
+from ..dtypes import FLOATS, INTEGERS, as_dtype, bool_, computed, int64
 from ..errors import ShapeError
 from ..op import launch, like, share
 from .axes import axes_of, kept_shape, squeezed_shape
@@ -63,14 +63,19 @@ def countable(x: Any) -> Any:
 
 
 @custom(kind="any", home="flamepy")
-def sum(x, axis=None, keepdims=False):
-    """Sum over the axes.
+def sum(x, axis=None, keepdims=False, dtype=None):
+    """Sum over the axes, in another dtype if one is given.
 
     Shapes: x any; the result is without the axes, or has 1 there with keepdims. Bools and int32 are summed in int64.
     >>> fp.sum(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
     [4.0, 6.0]
     """
-    return sum_of(x, reduction("sum", x.shape, axis, keepdims))
+    return sum_of(x if dtype is None else in_type(x, dtype), reduction("sum", x.shape, axis, keepdims))
+
+
+def in_type(x: Any, dtype: Any) -> Any:
+    """x as another dtype, if it is one."""
+    return x if as_dtype(dtype) == x.dtype else cast(x, dtype)
 
 
 def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
@@ -80,7 +85,9 @@ def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
     return fold("fold_sum", same, gathered(x, plan), plan, scale)
 
 
-sum.differentiable(lambda g, shapes, axis, keepdims: spread(g, shapes[0], axis, keepdims))
+@sum.differentiable
+def sum_dx(g, shapes, source, axis, keepdims, dtype):
+    return spread(g if dtype is None else in_type(g, computed(source)), shapes[0], axis, keepdims)
 
 
 def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
@@ -92,21 +99,22 @@ def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
 
 
 @custom(home="flamepy")
-def mean(x, axis=None, keepdims=False):
-    """Mean over the axes (integers give float32); NaN for no elements.
+def mean(x, axis=None, keepdims=False, dtype=None):
+    """Mean over the axes (integers give float32), in another dtype if one is given; NaN for no elements.
 
     Shapes: as sum. Raises IndexOutOfRange for an axis that x does not have.
     >>> fp.mean(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
     [1.5, 3.5]
     """
-    plan = reduction("mean", x.shape, axis, keepdims)
+    plan, x = reduction("mean", x.shape, axis, keepdims), x if dtype is None else in_type(x, dtype)
     if plan.n == 0:
         return filled(plan.shape, float("nan"), x.dtype, x.device)
     return sum_of(x, plan, 1 / plan.n)
 
 
 @mean.differentiable
-def mean_dx(g, shapes, axis, keepdims):
+def mean_dx(g, shapes, source, axis, keepdims, dtype):
+    g = g if dtype is None else in_type(g, computed(source))
     count = reduction("mean", shapes[0], axis, keepdims).n
     return spread(mul(g, 1 / (count or 1)), shapes[0], axis, keepdims)
 

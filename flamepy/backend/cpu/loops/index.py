@@ -189,6 +189,15 @@ def add_short(part, out, far, x, index, inner, add):
         put_run(out, far, add)
 
 
+@loop
+def last_rows(part, out, index):
+    """out[row] = the last position in the index that names the row, or -1; by one worker."""
+    if part[0] == 0:
+        fill_run(out, -1)
+        for i in range(index.size):
+            out[np.uintp(within(index[i], out.size - 1))] = i
+
+
 # ---- integer indices: found out and computed without the host ----
 
 
@@ -297,6 +306,11 @@ def add_launcher(go, outs, ins, inner, add):
     if work >= ALONE:
         go(chain_rows, chains, (index,), work=1, dtype=int64)
     go(add_rows, (y, *chains), ins, (inner, block, group, deals, add), work=1 if work < ALONE else work)
+
+
+@launcher(name="last_rows")
+def last_launcher(go, outs, ins):
+    go(last_rows, outs, ins, work=1)
 
 
 @launcher(name="check_ids")

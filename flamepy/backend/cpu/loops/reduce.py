@@ -12,7 +12,7 @@ import numpy as np
 
 from ....core.words import maximum
 from ....dtypes import computed
-from ...formula.row_words import RUN
+from ...formula.row_words import RUN, wide
 from ...formula.words import fmax
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
@@ -101,6 +101,43 @@ def max_columns(best, x, first, last, cols, lo, scale):
 
 
 @loop
+def fold_prod(part, out, x, outer, n, inner, chunk, chunks, scale):
+    """out[o, c, j] = the product of x[o, i, j] over chunk c, in wide()."""
+    if inner == 1:
+        for t in tasks(part, outer * chunks):
+            first = t // chunks * n + t % chunks * chunk
+            out[t] = run_product(x[first : min(t // chunks * n + n, first + chunk)])
+    else:
+        parts, space = (inner + COLUMNS - 1) // COLUMNS, wide_space(x)
+        for t in tasks(part, outer * chunks * parts):
+            oc, lo = t // parts, t % parts * COLUMNS
+            row, first, hi = oc // chunks * n, oc % chunks * chunk, min(inner, lo + COLUMNS)
+            total = space[: hi - lo]
+            fill_run(total, 1)
+            for i in range(row + first, row + min(n, first + chunk)):
+                times_run(total, x[i * inner + lo : i * inner + hi])
+            scaled_run(out[oc * inner + lo : oc * inner + hi], total, scale)
+
+
+def times_run(out, x):
+    for j in range(out.size):
+        out[j] *= x[j]
+
+
+def run_product(run):
+    whole = run.size // 8 * 8
+    a, b, c, d = wide(1), wide(1), wide(1), wide(1)
+    for i in range(np.uintp(0), np.uintp(whole), np.uintp(8)):
+        a *= wide(run[i]) * wide(run[i + 1])
+        b *= wide(run[i + 2]) * wide(run[i + 3])
+        c *= wide(run[i + 4]) * wide(run[i + 5])
+        d *= wide(run[i + 6]) * wide(run[i + 7])
+    for i in range(whole, run.size):
+        a *= wide(run[i])
+    return (a * b) * (c * d)
+
+
+@loop
 def argmax(part, out, x, outer, n, inner, scale):
     """out[o, j] = first index of the largest scale * x[o, :, j]; the first NaN wins."""
     for t in tasks(part, outer * inner):
@@ -145,6 +182,11 @@ def sum_launcher(go, outs, ins, *sizes):
 @launcher(name="fold_max")
 def max_launcher(go, outs, ins, *sizes):
     fold(go, fold_max, None, outs, ins, *sizes)
+
+
+@launcher(name="fold_prod")
+def prod_launcher(go, outs, ins, *sizes):
+    fold(go, fold_prod, None, outs, ins, *sizes)
 
 
 def fold(go, loop, second, outs, ins, outer, n, inner, scale):

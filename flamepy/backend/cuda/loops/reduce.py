@@ -35,9 +35,9 @@ ALONE = 32  # numbers that a single thread folds there
 
 @lru_cache(4096)
 def near_plan(outer: int, n: int, inner: int, itemsize: int) -> tuple[int, int]:
-    """(how many of outer a block takes, lanes of a result) where they fit into shared memory, else (0, 0)."""
+    """(how many of outer a block takes, lanes of a result) where they fit into shared memory, else (0, 0). No bytes go there alone."""
     slab = n * inner * itemsize
-    if slab > NEAR_BYTES or not slab or (outer < 32 and n > ALONE):
+    if itemsize < 2 or slab > NEAR_BYTES or not slab or (outer < 32 and n > ALONE):
         return 0, 0
     lanes = 1 if n <= ALONE else 32
     most = (1024 * room_of(lanes) - 64) // slab
@@ -69,9 +69,11 @@ DEPTH = 8  # 2**8 threads
 
 # ---- what is folded: sums, the largest numbers, the smallest -------------------------------------------------------------------------
 def join(a, b, how):
-    """a + b for 0, the larger for 1, the smaller for -1; NaN wins."""
+    """a + b for 0, the larger for 1, the smaller for -1, where NaN wins; a * b for 2."""
     if how == 0:
         return a + b
+    if how == 2:
+        return a * b
     return maximum(a, b) if how > 0 else minimum(a, b)
 
 
@@ -264,9 +266,9 @@ NEAR, ARG_NEAR = ({lanes: shaped(f, THREADS, lanes) for lanes in (1, 32)} for f 
 
 
 def least(dtype: Any, how: Any) -> Any:
-    """What a fold starts from: 0, or for the largest (smallest) number one that is never larger (smaller)."""
-    if how == 0:
-        return dtype.type(0)
+    """What a fold starts from: 0, for a product 1, for the largest (smallest) number one that is never larger (smaller)."""
+    if how in (0, 2):
+        return dtype.type(how // 2)
     return dtype.type(-how * np.inf) if dtype.kind == "f" else dtype.type(np.iinfo(dtype).min if how > 0 else np.iinfo(dtype).max)
 
 
@@ -278,6 +280,11 @@ def sum_launcher(go, outs, ins, outer, n, inner, scale):
 @launcher(name="fold_max")
 def max_launcher(go, outs, ins, outer, n, inner, scale):
     fold(go, same, same, outs, ins, outer, n, inner, abs(scale), 1 if scale > 0 else -1)
+
+
+@launcher(name="fold_prod")
+def prod_launcher(go, outs, ins, outer, n, inner, scale):
+    fold(go, same, same, outs, ins, outer, n, inner, scale, 2)
 
 
 def fold(go, formula, second, outs, ins, outer, n, inner, scale, how, dtype=None):

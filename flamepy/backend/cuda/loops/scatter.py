@@ -231,6 +231,14 @@ def put(y, row, column, inner, add, total):
     put4(y, start, plus4(total, take4(y, start, many, whole)) if add else total, many, whole)
 
 
+@kernel
+def last_of(out, ids, places):
+    """out[id] = the place of the last one of each sorted id."""
+    i = types.int64(block()) * THREADS + thread()
+    if i < ids.size and (i == ids.size - 1 or ids[min(i + 1, ids.size - 1)] != ids[i]):
+        out[types.int64(ids[i])] = types.int64(places[i])
+
+
 # ---- launcher -------------------------------------------------------------------------------------------------------------------------
 @launcher
 def add_rows(go, outs, ins, inner, add):
@@ -249,3 +257,13 @@ def add_rows(go, outs, ins, inner, add):
     go(add_chunks, (y, ends), (x, ids, places), consts, grid=grid)
     if chunks > 1:
         go(add_ends, outs, (ends, ids), consts, grid=grid)
+
+
+@launcher
+def last_rows(go, outs, ins):
+    """The last position in the index that names each row, or -1."""
+    (y,), (index,) = outs, ins
+    fill_launcher(go, outs, (), y.dtype.type(-1))
+    if y.size and index.size:
+        ids, places = sorted_ids(go, index, y.size)
+        go(last_of, outs, (ids, places), grid=blocks(index.size))

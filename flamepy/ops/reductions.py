@@ -1,0 +1,259 @@
+"""More reductions: any, all and how many; products; norms; means of what is not NaN; two at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ..core.custom import custom
+from ..core.errors import DTypeError
+from ..core.op import launch, like
+from ..core.ops.axes import Axis, axes_of, composed
+from ..core.ops.copy import cast, filled
+from ..core.ops.pointwise import abs_op, div, eq, maximum_op, mul, ne, where
+from ..core.ops.reduce import countable, gathered, in_type, max, mean, min, reduction, sum
+from ..core.ops.shape import reshape
+from ..core.tensor import Tensor
+from ..dtypes import FLOATS, checked_number, float32, int64
+from .powers import pow
+from .reduce_more import floats_only
+from .scans import recurrence, shifted
+from .variance import root, std, sum_squares, var
+from .widening import narrowed, widened
+
+
+# ---- any, all, how many --------------------------------------------------------------------------------------------------------------
+def not_zero(x):
+    return x != 0
+
+
+@custom(kind="as is", home="flamepy")
+def count_nonzero(x, axis=None, keepdims=False):
+    """How many elements over the axes are not zero (int64; NaN is not). Records nothing.
+
+    Shapes: as sum.
+    >>> fp.count_nonzero(fp.tensor([1.0, 0.0, 2.0])).item()
+    2
+    """
+    plan = reduction("count_nonzero", x.shape, axis, keepdims)
+    y = like(x, plan.shape, int64)
+    if x.size == 0:
+        return filled(plan.shape, 0, int64, x.device)
+    launch("fold_sum", not_zero, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, int64.type(1)), int64)
+    return y
+
+
+@composed
+def any(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Whether an element over the axes is not zero (bool); of none: False.
+
+    Shapes: as sum.
+    >>> fp.any(fp.tensor([[True, False], [False, False]]), axis=1).tolist()
+    [True, False]
+    """
+    return ne(count_nonzero(x, axis, keepdims), 0)
+
+
+@composed
+def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Whether every element over the axes is not zero (bool); of none: True.
+
+    Shapes: as sum.
+    >>> fp.all(fp.tensor([[True, False], [True, True]]), axis=1).tolist()
+    [False, True]
+    """
+    x = Tensor.of("all", x)
+    return eq(count_nonzero(x, axis, keepdims), reduction("all", x.shape, axis, keepdims).n)
+
+
+# ---- products ------------------------------------------------------------------------------------------------------------------------
+@custom(inputs=1, kind="as is", title="prod", internal=True)
+def middle_prod(x):
+    """The product of x (outer, n, inner) over its middle axis."""
+    outer, n, inner = x.shape
+    y = like(x, (outer, inner))
+    if y.size:
+        launch("fold_prod", None, (y,), (x,), (outer, n, inner, x.spec.computed.type(1)))
+    return y
+
+
+@middle_prod.differentiable
+def middle_prod_dx(g, x):
+    """For each number the product of those before it and of those behind it."""
+    before = shifted(recurrence(x, None, 1, False, 1), 1, False, 1)
+    behind = shifted(recurrence(x, None, 1, True, 1), 1, True, 1)
+    return mul(mul(before, behind), reshape(g, (g.shape[0], 1, g.shape[1])))
+
+
+@composed
+def prod(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    """Product over the axes, in another dtype if one is given. The gradient of an element is the product of the others, without a
+    division: zeros and higher derivatives are right, and so is an element that is NaN.
+
+    Shapes and types: as sum.
+    >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
+    24.0
+    """
+    x = Tensor.of("prod", x)
+    given = in_type(x, dtype) if dtype is not None else countable(x)
+    plan = reduction("prod", x.shape, axis, keepdims)
+    if not plan.n:
+        return (
+            filled(plan.shape, 1, given.dtype, x.device) if not given.requires_grad else reshape(sum(given, axis, keepdims) + 1, plan.shape)
+        )
+    y = middle_prod(widened(reshape(gathered(given, plan), (plan.outer, plan.n, plan.inner))))
+    return reshape(narrowed(y, given.dtype), plan.shape)
+
+
+# ---- extremes ------------------------------------------------------------------------------------------------------------------------
+@composed
+def amax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """max(): the values alone, as NumPy's and PyTorch's amax. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.amax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [2.0, 4.0]
+    """
+    return max(x, axis, keepdims)
+
+
+@composed
+def amin(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """min(): the values alone, as NumPy's and PyTorch's amin. Ties share the gradient equally.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> fp.amin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
+    [1.0, 3.0]
+    """
+    return min(x, axis, keepdims)
+
+
+class Extremes(NamedTuple):
+    """The least and the largest number."""
+
+    min: Any
+    max: Any
+
+
+@composed
+def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
+    """(min, max) over the axes.
+
+    Shapes: as sum. Raises ShapeError where there are no elements.
+    >>> [t.item() for t in fp.aminmax(fp.tensor([2.0, 1.0, 3.0]))]
+    [1.0, 3.0]
+    """
+    return Extremes(min(x, axis, keepdims), max(x, axis, keepdims))
+
+
+# ---- norms ---------------------------------------------------------------------------------------------------------------------------
+@composed
+def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero
+    vectors is zero.
+
+    Shapes: as sum. dtype: the type to cast to before. Integers give float32. Raises DTypeError for an order that is no number.
+    >>> fp.vector_norm(fp.tensor([3.0, 4.0])).item()
+    5.0
+    """
+    x, ord = Tensor.of("vector_norm", x), checked_number("vector_norm", "ord", ord)
+    x = in_type(x, dtype) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
+    if ord == 2:
+        return cast(root(sum_squares(x, axes_of("vector_norm", axis, x.ndim), keepdims)), x.dtype)
+    size, dtype = widened(abs_op(x)), x.dtype
+    if math.isinf(ord):
+        return narrowed((max if ord > 0 else min)(size, axis=axis, keepdims=keepdims), dtype)
+    if ord in (0, 1):
+        return narrowed(sum(size if ord else size.sign(), axis=axis, keepdims=keepdims), dtype)
+    zero = eq(size.detach(), 0.0)
+    powers = where(zero, 0.0 if ord > 0 else math.inf, pow(where(zero, 1.0, size), ord))
+    total = sum(powers, axis=axis, keepdims=keepdims)
+    nothing = eq(total.detach(), 0.0)
+    return narrowed(where(nothing, 0.0, pow(where(nothing, 1.0, total), 1 / ord)), dtype)
+
+
+@composed
+def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, dtype: Any = None, p: Any = None) -> Any:
+    """vector_norm(), as PyTorch's norm: ord (or p) 2 or "fro", any number, inf. flamepy.linalg.norm has matrix norms.
+
+    Shapes: as sum. Raises ValueError for "nuc", which is a matrix norm.
+    >>> fp.norm(fp.tensor([[3.0, 4.0], [0.0, 0.0]]), axis=1).tolist()
+    [5.0, 0.0]
+    """
+    ord = p if ord is None else ord
+    if isinstance(ord, str) and ord != "fro":
+        raise ValueError(f"norm: a norm of matrices, or none: {ord!r}. Use 'fro' or a number.")
+    return vector_norm(x, 2 if ord in (None, "fro") else ord, axis, keepdims, dtype)
+
+
+@composed(home="both")
+def normalize(x: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
+    """x divided by its norm along an axis, or by eps where that is larger.
+
+    Shapes: x's. Raises IndexOutOfRange for an axis that x does not have.
+    >>> F.normalize(fp.tensor([[3.0, 4.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929]]
+    """
+    given = floats_only("normalize", x)
+    x = widened(given)
+    return narrowed(div(x, maximum_op(vector_norm(x, p, axis, True), checked_number("normalize", "eps", eps))), given.dtype)
+
+
+# ---- two at once, and what is not NaN ------------------------------------------------------------------------------------------------
+def corrected(name: str, correction: Any, unbiased: Any) -> Any:
+    if unbiased is not None and not isinstance(unbiased, bool):
+        raise DTypeError(f"{name}: unbiased is no yes or no: {unbiased!r}. Use True or False, or correction=.")
+    return correction if unbiased is None else int(unbiased)
+
+
+@composed
+def var_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Any:
+    """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's).
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> [t.item() for t in fp.var_mean(fp.tensor([1.0, 3.0]))]
+    [2.0, 2.0]
+    """
+    correction = corrected("var_mean", correction, unbiased)
+    return var(x, axis, correction, keepdims), mean(x, axis, keepdims)
+
+
+@composed
+def std_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Any:
+    """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's).
+
+    Shapes: as sum. Raises DTypeError unless x is of floats.
+    >>> [t.item() for t in fp.std_mean(fp.tensor([1.0, 3.0]), correction=0)]
+    [1.0, 2.0]
+    """
+    correction = corrected("std_mean", correction, unbiased)
+    return std(x, axis, correction, keepdims), mean(x, axis, keepdims)
+
+
+@composed
+def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    """sum() of the numbers that are not NaN.
+
+    Shapes: as sum.
+    >>> fp.nansum(fp.tensor([1.0, float("nan"), 2.0])).item()
+    3.0
+    """
+    x = Tensor.of("nansum", x)
+    x = x if dtype is None else in_type(x, dtype)
+    return sum(where(ne(x.detach(), x.detach()), 0, x) if x.dtype in FLOATS else x, axis=axis, keepdims=keepdims)
+
+
+@composed
+def nanmean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    """mean() of the numbers that are not NaN; NaN where there are none.
+
+    Shapes: as sum.
+    >>> fp.nanmean(fp.tensor([1.0, float("nan"), 2.0])).item()
+    1.5
+    """
+    x = Tensor.of("nanmean", x)
+    x = x if dtype is None else in_type(x, dtype)
+    x = x if x.dtype in FLOATS else cast(x, float32)
+    wide, there = widened(x), eq(x.detach(), x.detach())
+    total = sum(where(there, wide, 0), axis=axis, keepdims=keepdims)
+    return narrowed(div(total, cast(count_nonzero(there, axis, keepdims), wide.dtype)), x.dtype)

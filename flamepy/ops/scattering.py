@@ -1,0 +1,300 @@
+"""Numbers put where indices say: scatter, index_add and their like. Each gives a new tensor.
+
+Sums are those of the gradient of an embedding: in a fixed order. Where the last one wins, a kernel finds which that is, and everything
+else is picked, so that gradients reach x where it stays and of what is put that which won.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.custom import custom
+from ..core.errors import DTypeError, ShapeError
+from ..core.op import SCALARS, launch, like
+from ..core.ops.axes import composed, one_axis
+from ..core.ops.copy import cast, filled
+from ..core.ops.indexing import placed_ids, rows_added, rows_at
+from ..core.ops.pointwise import add, div, eq, ge, maximum_op, mul, where
+from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
+from ..core.tensor import Tensor
+from ..core.words import select
+from ..dtypes import FLOATS, checked_number, float64, int64
+from .picking import checked_index, getitem
+from .scans import recurrence, shifted
+from .sorting import row_order
+
+
+@custom(inputs=1, kind="as is", title="scatter", internal=True)
+def winners(index, rows=0):
+    """For each row the last position in the index that names it, or -1."""
+    y = like(index, (rows,))
+    if rows:
+        launch("last_rows", None, (y,), (index,))
+    return y
+
+
+def put(x: Any, flat: Any, src: Any, inner: int = 1) -> Any:
+    """x with rows of `inner` numbers replaced at the row numbers `flat`: by those of src, a Tensor of that many, or by one number."""
+    rows = x.size // inner if inner else 0
+    if not flat.size or not rows:
+        return x
+    won = winners(flat, rows)
+    there = reshape(ge(won, 0), (rows, 1))
+    new = rows_at(src, won, inner, (rows, inner)) if isinstance(src, Tensor) else src
+    return reshape(where(there, new, reshape(x, (rows, inner))), x.shape)
+
+
+def fitting(name: str, x: Any, src: Any) -> Any:
+    """What is put into x as a Tensor of its type: a Tensor has to have it. Raises DTypeError."""
+    if not isinstance(src, Tensor):
+        src = Tensor.of(name, np.asarray(src), x.device)
+        return src if src.dtype == x.dtype else cast(src, x.dtype)
+    if src.dtype != x.dtype:
+        raise DTypeError(f"{name}: x and src are of two types: {x.dtype} and {src.dtype}. Cast one, e.g. src.to(x.dtype).")
+    return src
+
+
+def places_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple[Any, Any, Any]:
+    """(x with an axis; flat positions in it, int64, of an index as scatter() takes it; the part of src, a Tensor, that goes there)."""
+    x = Tensor.of(name, x, getattr(index, "device", None))
+    a = one_axis(name, axis, x.ndim)
+    index = index if isinstance(index, Tensor) else np.asarray(index)
+    line, shape = (x if x.ndim else reshape(x, (1,))), (index.shape if index.ndim else (1,))
+    from_src = None if src is None else src.shape or (1,)
+    fits = len(shape) == line.ndim and all([d == a or m <= n for d, (m, n) in enumerate(zip(shape, line.shape, strict=True))])
+    if not fits or (from_src is not None and (len(from_src) != len(shape) or any([m > n for m, n in zip(shape, from_src, strict=True)]))):
+        given = f"index {index.shape}" + ("" if src is None else f", src {src.shape}")
+        raise ShapeError(f"{name}: {given} do not fit x {x.shape}, axis {axis}. Use the same axes; the index's sizes at most theirs.")
+    ids = reshape(checked_index(name, index, line.shape[a], x.device), shape)
+    strides = contiguous_strides(line.shape)
+    flat = placed_ids(ids, line.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
+    if src is not None:
+        src = reshape(src, from_src)
+        src = reshape(src if shape == from_src else src[tuple([slice(0, n) for n in shape])], (flat.size,))
+    return line, flat, src
+
+
+# ---- scatter -------------------------------------------------------------------------------------------------------------------------
+@composed
+def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None = None, value: float | None = None) -> Any:
+    """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts.
+
+    reduce: "add" or "multiply", for a number; for tensors scatter_add and scatter_reduce.
+    Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
+    >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
+    [6.0, 0.0, 5.0]
+    """
+    src = value if src is None else src
+    if isinstance(src, SCALARS):
+        if reduce is not None:
+            kinds = {"add": "sum", "multiply": "prod"}
+            if reduce not in kinds:
+                raise ValueError(f"scatter: unknown reduce: {reduce!r}. Use 'add' or 'multiply'.")
+            x, shape = Tensor.of("scatter", x), index.shape if isinstance(index, Tensor) else np.shape(index)
+            return scatter_reduce(x, axis, index, filled(shape, src, x.dtype, x.device), kinds[reduce])
+        line, flat, _ = places_of("scatter", x, axis, index)
+        return reshape(put(line, flat, src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
+    if reduce is not None:
+        raise TypeError(
+            f"scatter: reduce={reduce!r} takes a number: {type(src).__name__}. Use scatter_add() or scatter_reduce() for tensors."
+        )
+    x = Tensor.of("scatter", x, getattr(src, "device", None))
+    line, flat, part = places_of("scatter", x, axis, index, fitting("scatter", x, src))
+    return reshape(put(line, flat, part), x.shape)
+
+
+@composed
+def scatter_add(x: Any, axis: int, index: Any, src: Any) -> Any:
+    """x with src[i, j] added to y[index[i, j], j] for axis 0, and so on; what comes to one place is added up in order.
+
+    Shapes and errors: as scatter.
+    >>> fp.scatter_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
+    [0.0, 0.0, 11.0]
+    """
+    return scatter_reduce(x, axis, index, src, "sum")
+
+
+@composed
+def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
+    """x with y[index[i, j], j] the "sum", "prod", "mean", "amax" or "amin" of all src[i, j] that come there, and unless include_self is
+    False of what x has there. Of equal extremes each has an equal part of the gradient.
+
+    Shapes and errors: as scatter; ValueError for another reduce.
+    >>> fp.scatter_reduce(fp.ones(3), 0, [2, 2], fp.tensor([5.0, 6.0]), "amax").tolist()
+    [1.0, 1.0, 6.0]
+    """
+    if reduce not in REDUCES:
+        raise ShapeError(f"scatter_reduce: unknown reduce: {reduce!r}. Use one of {', '.join(REDUCES)}.")
+    x = Tensor.of("scatter_reduce", x, getattr(src, "device", None))
+    line, flat, src = places_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
+    if not flat.size:
+        return x
+    return reshape(REDUCES[reduce](line, flat, src, bool(include_self)), x.shape)
+
+
+def many_at(x: Any, flat: Any) -> Any:
+    """How many come to each place of x (int64)."""
+    return rows_added(filled(flat.shape, 1, int64, x.device), flat, 1, x.shape)
+
+
+def summed(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
+    total = rows_added(src, flat, 1, x.shape)
+    return add(x if include_self else where(ge(many_at(x, flat), 1), 0, x), total)
+
+
+def averaged(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
+    many = many_at(x, flat)
+    total, count = summed(x, flat, src, include_self), maximum_op(add(many, int(include_self)), 1)
+    if x.dtype in FLOATS:
+        return where(ge(many, 1), div(total, cast(count, total.spec.computed)), x)
+    return where(ge(many, 1), total // count, x)
+
+
+def multiplied(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
+    """What comes to one place is brought together and multiplied in order."""
+    order = row_order(flat)
+    ids = rows_at(flat, order, 1, flat.shape)
+    begins = add(ids, mul(shifted(ids, 0, False, -1), -1)) != 0
+    runs = run_products(rows_at(src, order, 1, flat.shape), cast(begins, int64))
+    won = winners(ids, x.size)
+    product = rows_at(runs, won, 1, x.shape)
+    return where(reshape(ge(won, 0), x.shape), mul(x, product) if include_self else product, x)
+
+
+def segmented(p, q, a, b):
+    """The product of a run: it begins anew where a is 1."""
+    return p | a, select(a > 0, 1.0, q) * b
+
+
+@custom(inputs=2, kind="as is", title="scatter_reduce", internal=True)
+def run_products(x, begins):
+    """The product of each run of a row up to each number; a run begins where `begins` (int64) is 1."""
+    y = like(x)
+    wide = float64 if x.dtype in FLOATS else int64
+    launch("scan", segmented, (y,), (begins, x), (1, x.size, 1, False, int64.type(0), wide.type(1)), wide)
+    return y
+
+
+@run_products.differentiable
+def run_products_dx(g, x, begins, y):
+    """As of a recurrence whose factor is 0 where a run begins."""
+    starts = ge(begins, 1)
+    dy = recurrence(shifted(where(starts, 0.0, x), 0, True, 0), g, 0, True, 0)
+    return mul(dy, where(starts, 1.0, shifted(y, 0, False, 1))), None
+
+
+@custom(inputs=3, kind="as is", title="scatter_reduce", internal=True)
+def scattered_extreme(x, src, flat, sign=1, include_self=True):
+    """The largest (sign -1: smallest) of what comes to each place. src is put in order, then by places: the last one of each is it."""
+    signed = src if sign > 0 else mul(src, -1)
+    order = row_order(signed)
+    order = rows_at(order, row_order(rows_at(flat, order, 1, flat.shape)), 1, flat.shape)
+    won = winners(rows_at(flat, order, 1, flat.shape), x.size)
+    best = rows_at(rows_at(src, order, 1, flat.shape), won, 1, x.shape)
+    both = best if not include_self else maximum_op(x, best) if sign > 0 else mul(maximum_op(mul(x, -1), mul(best, -1)), -1)
+    return where(reshape(ge(won, 0), x.shape), both, x)
+
+
+@scattered_extreme.differentiable
+def scattered_extreme_dx(g, x, src, flat, y, include_self):
+    """Shared equally by all that reach the extreme."""
+    x, src, y = x.detach(), src.detach(), y.detach()
+    hit, own = cast(eq(src, rows_at(y, flat, 1, src.shape)), g.dtype), cast(eq(x, y), g.dtype)
+    own = own if include_self else where(ge(many_at(x, flat), 1), 0.0, own)
+    share = div(g, add(rows_added(hit, flat, 1, x.shape), own))
+    return mul(own, share), mul(hit, rows_at(share, flat, 1, src.shape)), None
+
+
+REDUCES = {
+    "sum": summed, "prod": multiplied, "mean": averaged,
+    "amax": lambda x, flat, src, include_self: scattered_extreme(x, src, flat, 1, include_self),
+    "amin": lambda x, flat, src, include_self: scattered_extreme(x, src, flat, -1, include_self),
+}  # fmt: skip
+
+
+# ---- slices along an axis --------------------------------------------------------------------------------------------------------------
+def slices(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tuple[Any, Any, int, Any]:
+    """(x with an axis, row numbers of its slices at a 1-D index, how long such a row is, what goes there)."""
+    x = Tensor.of(name, x, getattr(index, "device", None))
+    a, line = one_axis(name, axis, x.ndim), (x if x.ndim else reshape(x, (1,)))
+    index = index if isinstance(index, Tensor) else np.asarray(index)
+    many = index.size
+    wanted = (*line.shape[:a], int(many), *line.shape[a + 1 :])
+    if source is not None:
+        source = fitting(name, x, source)
+        source = source if source.ndim else reshape(source, (1,))
+    if index.ndim > 1 or (source is not None and source.shape != wanted):
+        given = f"index {index.shape}" + ("" if source is None else f", source {source.shape}")
+        raise ShapeError(f"{name}: {given} do not fit x {x.shape}, axis {axis}. Use a 1-D index and a slice for each, {wanted}.")
+    ids = reshape(checked_index(name, index, line.shape[a], x.device), (int(many),))
+    flat = placed_ids(ids, line.shape[a], (math.prod(line.shape[:a]), int(many)), (line.shape[a], 0), 1)
+    return line, flat, math.prod(line.shape[a + 1 :]), source
+
+
+@composed
+def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> Any:
+    """x with alpha times the slices of source added to its own along `axis` at the integers in the 1-D index, in order.
+
+    Shapes: x's; source has index's size at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
+    >>> fp.index_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
+    [0.0, 0.0, 11.0]
+    """
+    line, flat, inner, source = slices("index_add", x, axis, index, source)
+    source = source if alpha == 1 else mul(source, checked_number("index_add", "alpha", alpha) if source.dtype in FLOATS else int(alpha))
+    return reshape(add(line, rows_added(source, flat, inner, line.shape)), x.shape) if source.size else Tensor.of("index_add", x)
+
+
+@composed
+def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
+    """x with its slices along `axis` at the integers in the 1-D index replaced by those of source; of several the last one counts.
+
+    Shapes and errors: as index_add.
+    >>> fp.index_copy(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
+    [6.0, 0.0, 5.0]
+    """
+    line, flat, inner, source = slices("index_copy", x, axis, index, source)
+    return reshape(put(line, flat, source, inner), x.shape)
+
+
+@composed
+def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
+    """x with a number in its slices along `axis` at the integers in the 1-D index.
+
+    Shapes: x's. Raises ShapeError, IndexOutOfRange, DTypeError for what is no number.
+    >>> fp.index_fill(fp.zeros(3), 0, [2, 0], 7.0).tolist()
+    [7.0, 0.0, 7.0]
+    """
+    line, flat, inner, _ = slices("index_fill", x, axis, index)
+    value = reshape(value, ()) if isinstance(value, Tensor) else checked_number("index_fill", "value", value)
+    return reshape(put_number(line, flat, value, inner), x.shape)
+
+
+def put_number(x: Any, flat: Any, value: Any, inner: int) -> Any:
+    """The same number, a Tensor without axes too, in rows of x."""
+    rows = x.size // inner if inner else 0
+    if not flat.size or not rows:
+        return x
+    there = reshape(ge(winners(flat, rows), 0), (rows, 1))
+    value = value if not isinstance(value, Tensor) else fitting("index_fill", x, value)
+    return reshape(where(there, value, reshape(x, (rows, inner))), x.shape)
+
+
+@composed
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """x with values at x[indices], which is a tuple of what may stand in x[...]; accumulate: added there, in order.
+
+    Shapes: x's; values broadcast to the shape of x[indices]. Raises ShapeError, DTypeError, IndexOutOfRange.
+    >>> fp.index_put(fp.zeros(3), ([2, 2],), fp.tensor([5.0, 6.0]), accumulate=True).tolist()
+    [0.0, 0.0, 11.0]
+    """
+    x = Tensor.of("index_put", x)
+    numbers = Tensor.of("index_put", np.arange(x.size).reshape(x.shape), x.device)
+    places = getitem(numbers, tuple(indices) if isinstance(indices, list | tuple) else (indices,))
+    values = broadcast_to(fitting("index_put", x, values), places.shape)
+    flat, values = reshape(places, (places.size,)), reshape(values, (places.size,))
+    if not flat.size:
+        return x
+    return add(x, rows_added(values, flat, 1, x.shape)) if accumulate else put(x, flat, values)
