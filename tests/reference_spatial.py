@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from cases import R, case
+from cases import Input, R, case
 
 
 # fmt: off
@@ -210,6 +210,16 @@ def pixel_unshuffle(x: np.ndarray, r: int) -> np.ndarray:
     return np.stack(parts, -3).reshape(*x.shape[:-3], -1, x.shape[-2] // r, x.shape[-1] // r)
 
 
+def unpool(axes: int) -> Any:
+    def call(x: np.ndarray, indices: np.ndarray, kernel_size: int) -> np.ndarray:
+        """Of one window: all but its index is zero."""
+        y = np.zeros((*x.shape[:-axes], kernel_size**axes))
+        np.put_along_axis(y, indices.reshape(*x.shape[:-axes], 1), x.reshape(*x.shape[:-axes], 1), -1)
+        return y.reshape(*x.shape[:-axes], *(kernel_size,) * axes)
+
+    return call
+
+
 SIZES = {1: (2, 3, 5), 2: (2, 2, 4, 5), 3: (1, 2, 3, 4, 2)}
 LINE, VOLUME = ((2, 4, 9), (6, 2, 3), (6,)), ((2, 2, 4, 5, 3), (4, 2, 2, 3, 2), (4,))
 WINDOW = [{}, {"stride": 2}, {"padding": 1}, {"dilation": 2}, {"padding": "same"}]
@@ -269,8 +279,10 @@ SPATIAL = {
         (((6, 4),), ((3, 4), (2, 3)), {"padding": (0, 1), "stride": (1, 2)}), (((1, 8, 6),), ((4, 4), 2), {"dilation": (2, 1)})]),
     "pixel_shuffle": case(pixel_shuffle, shapes=[((2, 8, 2, 3),), ((4, 2, 3),)], args=[(2,), (1,)]),
     "pixel_unshuffle": case(pixel_unshuffle, shapes=[((2, 2, 4, 6),), ((3, 2, 2),)], args=[(2,), (1,)]),
+    **{f"max_unpool{n}d": case(unpool(n), R, Input("ids", 0, 2**n), shapes=[((2, 2, *[1] * n),) * 2, ((3, *[1] * n),) * 2],
+                               attrs=[{"kernel_size": 2}]) for n in (1, 2, 3)},
     "bilinear": case(lambda x, y, w, b=0.0: np.einsum("...i,oij,...j->...o", x, w, y) + b, R, R, R, R, shapes=[
-        ((2, 3), (2, 4), (5, 3, 4), (5,)), ((3,), (2,), (1, 3, 2)), ((2, 2, 3), (2, 2, 3), (2, 3, 3), (2,))]),
+        ((2, 3), (2, 4), (5, 3, 4), (5,)), ((3,), (2,), (1, 3, 2)), ((2, 3, 3),) * 3, ((2, 2, 3), (2, 2, 3), (2, 3, 3), (2,))]),
     **{name: case(lambda x, p=0.5, training=True: x, shapes=[shape], attrs=[{"p": 0.0}, {"p": 0.9, "training": False}]) for name, shape in {
         "dropout1d": ((2, 3, 4),), "dropout2d": ((2, 3, 2, 2),), "dropout3d": ((2, 1, 2, 2, 1),), "alpha_dropout": ((3, 4),),
         "feature_alpha_dropout": ((3, 4),)}.items()},
@@ -280,6 +292,6 @@ SPATIAL = {
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL_OF_SPATIAL = {
     "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "avg_pool2d_at_x": "avg_pool2d",
-    "mixed": "avg_pool3d", "largest_at": "max_pool2d",
+    "mixed": "avg_pool3d", "largest_at": "max_pool2d", "unpooled": "max_unpool2d",
 }
 # fmt: on

@@ -116,3 +116,18 @@ def test_bilinear_is_pytorchs() -> None:
     ours.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
     x, y = (np.random.default_rng(n).standard_normal((5, n)) for n in (3, 4))
     np.testing.assert_allclose(ours(x, y).numpy(), theirs(torch.tensor(x), torch.tensor(y)).detach().numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_what_was_pooled_is_put_back(axes: int) -> None:
+    shape, options = (2, 3, *[7] * axes), {"kernel_size": 3, "stride": 2, "padding": 1}
+    x = np.random.default_rng(axes).standard_normal(shape)
+    ours = getattr(nn, f"MaxPool{axes}d")(**options, return_indices=True), getattr(nn, f"MaxUnpool{axes}d")(**options)
+    theirs = (getattr(torch.nn, f"MaxPool{axes}d")(**options, return_indices=True), getattr(torch.nn, f"MaxUnpool{axes}d")(**options))
+    for size in (None, (*shape[:2], *[8] * axes)):
+        y, z = (un(*pool(t), output_size=size) for (pool, un), t in ((ours, fp.tensor(x)), (theirs, torch.tensor(x))))
+        np.testing.assert_allclose(y.numpy(), z.numpy(), 1e-15)
+    with pytest.raises(fp.ShapeError, match="output_size is out of reach"):
+        ours[1](*ours[0](fp.tensor(x)), output_size=(9,) * axes)
+    with pytest.raises(fp.IndexOutOfRange, match="index out of range"):
+        ours[1](fp.ones(1, *[1] * axes), fp.full((1, *[1] * axes), 4**axes, dtype=fp.int64)).numpy()

@@ -8,7 +8,8 @@ import flamepy.nn.functional as F
 
 SAME = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d
     avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
-    interpolate unfold pixel_shuffle pixel_unshuffle channel_shuffle bilinear"""
+    interpolate unfold pixel_shuffle pixel_unshuffle channel_shuffle bilinear
+    max_unpool1d max_unpool2d max_unpool3d"""
 SPATIAL: dict[str, Row] = {f"nn.functional.{name}": Row(name, getattr(F, name)) for name in SAME.split()} | {
     "nn.functional.upsample_bilinear": Row(
         "interpolate", lambda x, size=None, scale_factor=None: F.interpolate(x, size, scale_factor, "bilinear", align_corners=True)

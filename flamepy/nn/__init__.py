@@ -97,6 +97,9 @@ from .pools import LPPool3d as LPPool3d
 from .pools import MaxPool1d as MaxPool1d
 from .pools import MaxPool2d as MaxPool2d
 from .pools import MaxPool3d as MaxPool3d
+from .pools import MaxUnpool1d as MaxUnpool1d
+from .pools import MaxUnpool2d as MaxUnpool2d
+from .pools import MaxUnpool3d as MaxUnpool3d
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN

@@ -65,6 +65,39 @@ class MaxPool3d(MaxPool):
     op = "max_pool3d"
 
 
+class MaxUnpool(Windowed):
+    """The base of MaxUnpool1d, MaxUnpool2d and MaxUnpool3d."""
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
+        self.window(kernel_size, stride)
+        self.padding = padding
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:  # type: ignore[override]
+        """x and indices (N, C, ...), as a pool with return_indices gave them -> larger, x at the indices, zeros elsewhere."""
+        return getattr(F, self.op)(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(MaxUnpool):
+    """The largest numbers of windows of lines where they were, zeros elsewhere."""
+
+    op = "max_unpool1d"
+
+
+class MaxUnpool2d(MaxUnpool):
+    """The largest numbers of windows of images where they were, zeros elsewhere."""
+
+    op = "max_unpool2d"
+
+
+class MaxUnpool3d(MaxUnpool):
+    """The largest numbers of windows of volumes where they were, zeros elsewhere."""
+
+    op = "max_unpool3d"
+
+
 class AvgPool1d(Windowed):
     """The mean of each window of lines."""
 

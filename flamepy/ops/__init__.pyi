@@ -2451,6 +2451,51 @@ def max_pool3d(
     [[[[1.0]]]]
     """
 
+# flamepy/ops/pools.py: max_unpool1d
+def max_unpool1d(
+    x: TensorLike,
+    indices: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    output_size: TensorLike | None = None,
+) -> Tensor:
+    """max_unpool2d() of lines. Shapes: x and indices (N, C, L) or (C, L).
+    >>> F.max_unpool1d(fp.tensor([[3.0, 4.0]]), fp.tensor([[1, 3]]), 2).tolist()
+    [[0.0, 3.0, 0.0, 4.0]]
+    """
+
+# flamepy/ops/pools.py: max_unpool2d
+def max_unpool2d(
+    x: TensorLike,
+    indices: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    output_size: TensorLike | None = None,
+) -> Tensor:
+    """Numbers at their indices in images of zeros: what max_pool2d(..., return_indices=True) gave, put back.
+
+    output_size: where several sizes pool to that of x. Numbers that meet (windows that overlap) give their mean.
+    Shapes: x and indices (N, C, H, W) or (C, H, W); the result (..., *output_size). Raises ShapeError, IndexOutOfRange.
+    >>> F.max_unpool2d(fp.tensor([[[4.0]]]), fp.tensor([[[3]]]), 2).tolist()
+    [[[0.0, 0.0], [0.0, 4.0]]]
+    """
+
+# flamepy/ops/pools.py: max_unpool3d
+def max_unpool3d(
+    x: TensorLike,
+    indices: TensorLike,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair | str = 0,
+    output_size: TensorLike | None = None,
+) -> Tensor:
+    """max_unpool2d() of volumes. Shapes: x and indices (N, C, D, H, W) or (C, D, H, W).
+    >>> F.max_unpool3d(fp.ones(1, 1, 1, 1), fp.tensor([[[[1]]]]), (1, 1, 2)).tolist()
+    [[[[0.0, 1.0]]]]
+    """
+
 # flamepy/core/ops/pointwise.py: "maximum"
 def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.

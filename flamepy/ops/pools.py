@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..core.creation import ones
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import REGISTRY, launch, like
-from ..core.ops.axes import composed, titled
-from ..core.ops.indexing import placed_ids, rows_added, rows_at
+from ..core.ops.axes import composed, tensors_of, titled
+from ..core.ops.indexing import check_ids, placed_ids, rows_added, rows_at
+from ..core.ops.pointwise import where
 from ..core.ops.reduce import mean
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, float32, int64, is_count
+from ..dtypes import FLOATS, INTEGERS, float32, int64, is_count
 from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
 from .tables import along
 from .widening import narrowed, widened
@@ -167,6 +169,64 @@ def max_pool3d(
     >>> F.max_pool3d(fp.ones(1, 2, 2, 2), 2).tolist()
     [[[[1.0]]]]"""
     return max_pool("max_pool3d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+# ---- maxima put back ----------------------------------------------------------------------------------------------------------------
+def max_unpool(op: str, x: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Any:
+    axes = window_axes(op, kernel_size)
+    x, indices = tensors_of(op, pooled_axes(op, x, axes), indices)
+    if indices.dtype not in INTEGERS or indices.shape != x.shape:
+        raise ShapeError(f"{op}: indices are not those of x: {indices.dtype} {indices.shape}, x is {x.shape}. Use what max_pool gave.")
+    window = each(op, "kernel_size", kernel_size, axes, 1)
+    step, around = steps_of(op, stride, window), each(op, "padding", padding, axes, 0)
+    usual = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[-axes:], step, around, window, strict=True)]
+    sizes = tuple(usual if output_size is None else output_size)[-axes:]
+    if len(sizes) != axes or any([not is_count(n, 1) or abs(n - m) >= s for n, m, s in zip(sizes, usual, step, strict=True)]):
+        raise ShapeError(f"{op}: output_size is out of reach: {output_size}. Use sizes less than a stride from {tuple(usual)}.")
+    shape, planes, volume = (*x.shape[:-axes], *sizes), math.prod(x.shape[:-axes]), math.prod(sizes)
+    ids = indices if indices.dtype == int64 else REGISTRY["cast"](indices, int64)
+    check_ids(ids, 0, volume, f"{op}: index out of range: {{}} at position {{}}, the result has {volume}. Use output_size.")
+    at = placed_ids(ids, volume, (planes, math.prod(x.shape[-axes:])), (volume, 0), 1)
+    return unpooled(as_floats(x), at, shape)
+
+
+@custom(inputs=2, kind="as is", internal=True, title="max_unpool")
+def unpooled(x, at, shape=()):
+    total, met = rows_added(x, at, 1, shape), rows_added(ones(x.shape, dtype=x.dtype, device=x.device), at, 1, shape)
+    return where(met > 1.0, total / met.clamp(min=1.0), total)
+
+
+@unpooled.differentiable
+def unpooled_dx(g, at, shapes):  # each of those that meet gets all of it, as in PyTorch: it is the same number of the pool's x
+    return rows_at(g, at, 1, shapes[0]), None
+
+
+@composed(home="functional")
+def max_unpool1d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
+    """max_unpool2d() of lines. Shapes: x and indices (N, C, L) or (C, L).
+    >>> F.max_unpool1d(fp.tensor([[3.0, 4.0]]), fp.tensor([[1, 3]]), 2).tolist()
+    [[0.0, 3.0, 0.0, 4.0]]"""
+    return max_unpool("max_unpool1d", x, indices, kernel_size, stride, padding, output_size)
+
+
+@composed(home="functional")
+def max_unpool2d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
+    """Numbers at their indices in images of zeros: what max_pool2d(..., return_indices=True) gave, put back.
+
+    output_size: where several sizes pool to that of x. Numbers that meet (windows that overlap) give their mean.
+    Shapes: x and indices (N, C, H, W) or (C, H, W); the result (..., *output_size). Raises ShapeError, IndexOutOfRange.
+    >>> F.max_unpool2d(fp.tensor([[[4.0]]]), fp.tensor([[[3]]]), 2).tolist()
+    [[[0.0, 0.0], [0.0, 4.0]]]
+    """
+    return max_unpool("max_unpool2d", x, indices, kernel_size, stride, padding, output_size)
+
+
+@composed(home="functional")
+def max_unpool3d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
+    """max_unpool2d() of volumes. Shapes: x and indices (N, C, D, H, W) or (C, D, H, W).
+    >>> F.max_unpool3d(fp.ones(1, 1, 1, 1), fp.tensor([[[[1]]]]), (1, 1, 2)).tolist()
+    [[[[0.0, 1.0]]]]"""
+    return max_unpool("max_unpool3d", x, indices, kernel_size, stride, padding, output_size)
 
 
 # ---- means ------------------------------------------------------------------------------------------------------------------------------
