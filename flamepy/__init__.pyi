@@ -82,6 +82,7 @@ from .gradients.edits import repair_gradients as repair_gradients
 from .gradients.history import GradientNormTracker as GradientNormTracker
 from .gradients.norm import ClipResult as ClipResult
 from .gradients.norm import grad_norm as grad_norm
+from .gradients.private import private_gradients as private_gradients
 from .gradients.scaling import GradScaler as GradScaler
 from .ops import abs as abs
 from .ops import absolute as absolute

@@ -109,7 +109,12 @@ THOROUGH_EMULATED = {
     *("test_cross_entropy_and_its_gradient", "test_a_16_bit_model_holds_half_of_what_float32_does"),
 }
 
-THOROUGH_EMULATED_FILES = {"test_autocast", "test_augment", "test_newer_optimizers"}  # what is theirs is in ops that others test there
+THOROUGH_EMULATED_FILES = {
+    "test_autocast",
+    "test_augment",
+    "test_newer_optimizers",
+    "test_private",
+}  # what is theirs is in ops that others test there
 
 
 def is_later(item: pytest.Item, params: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from reference_channels import CHANNELS, CHANNELS_INTERNAL
 from reference_losses import LOSSES, LOSSES_INTERNAL
 from reference_pointwise import INTERNAL as INTERNAL_POINTWISE
 from reference_pointwise import POINTWISE as MORE_POINTWISE
+from reference_policy import POLICY
 from reference_recurrent import INTERNAL_OF_POSITIONS, RECURRENT
 from reference_shapes import FAMILIES_OF_SHAPES, INTERNAL_OF_SHAPES, PAD
 from reference_spatial import INTERNAL_OF_SPATIAL, SPATIAL
@@ -305,7 +306,7 @@ ROWS = {
 
 FAMILIES = {"pointwise": POINTWISE | MORE_POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
             "spatial": SPATIAL, "channels": CHANNELS, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
-            "losses": LOSSES, **FAMILIES_OF_SHAPES}
+            "losses": LOSSES | POLICY, **FAMILIES_OF_SHAPES}
 REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for name, line in family.items()}
 
 # Ops without a public name, and the public one whose line exercises them.

@@ -113,14 +113,14 @@ def casting(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Seq
     """Door.call() while a block is open in some thread."""
     if (dtype := here.dtype) is not None:
         base: Any = getattr(op, "wide", op)
-        to = dtype if (to := target(base.name)) == "" else to
-        if to is not None and base is REGISTRY.get(base.name) and casts({x.dtype for x in xs if isinstance(x, Tensor)}, to):
-            xs, op = list(xs), base
-            operands = 3 if base.name == "linear" else len(xs)  # a residual stays as it is
-            if base.name == "linear" and to == bfloat16 and not any([x is not None and x.dtype not in (float32, bfloat16) for x in xs]):
-                operands, op = 1, REGISTRY["rounding_linear"]
-            xs[:operands] = [cast(x, to) for x in xs[:operands]]
-            op = op if op is not base else Door.form(base, xs, to if operands == len(xs) else float32)
+        known, to = REGISTRY.get(base.name), target(base.name)
+        to = dtype if to == "" else to
+        if to is not None and base is known and casts({x.dtype for x in xs if isinstance(x, Tensor)}, to):
+            linear = op.name == "linear"
+            rounds = linear and to == bfloat16 and not any([x is not None and x.dtype not in (float32, bfloat16) for x in xs])
+            operands = 1 if rounds else 3 if linear else len(xs)  # a residual stays as it is
+            xs = [cast(x, to) if i < operands else x for i, x in enumerate(xs)]
+            op = REGISTRY["rounding_linear"] if rounds else Door.form(base, xs, float32 if linear else to)
     return entrance.call(op, xs, attributes, numbers)
 
 

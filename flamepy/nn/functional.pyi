@@ -28,6 +28,7 @@ from ..ops import cosine_embedding_loss as cosine_embedding_loss
 from ..ops import cosine_similarity as cosine_similarity
 from ..ops import cross_entropy as cross_entropy
 from ..ops import dice_loss as dice_loss
+from ..ops import dpo_loss as dpo_loss
 from ..ops import drop_block2d as drop_block2d
 from ..ops import dropout as dropout
 from ..ops import dropout1d as dropout1d
@@ -35,6 +36,7 @@ from ..ops import dropout2d as dropout2d
 from ..ops import dropout3d as dropout3d
 from ..ops import elu as elu
 from ..ops import embedding as embedding
+from ..ops import entropy as entropy
 from ..ops import feature_alpha_dropout as feature_alpha_dropout
 from ..ops import fold as fold
 from ..ops import gaussian_nll_loss as gaussian_nll_loss
@@ -84,6 +86,8 @@ from ..ops import pairwise_distance as pairwise_distance
 from ..ops import pixel_shuffle as pixel_shuffle
 from ..ops import pixel_unshuffle as pixel_unshuffle
 from ..ops import poisson_nll_loss as poisson_nll_loss
+from ..ops import ppo_loss as ppo_loss
+from ..ops import ppo_value_loss as ppo_value_loss
 from ..ops import prelu as prelu
 from ..ops import quick_gelu as quick_gelu
 from ..ops import relu as relu

@@ -14,7 +14,7 @@ writes).
     channel_norms.py                                one channel at a time
     rotary.py                                       pairs of a row, by its position
     rows.py row_norms.py rowwise.py                 one row at a time
-    cross_entropy.py losses.py margins.py similarity.py overlap.py    losses
+    cross_entropy.py losses.py margins.py similarity.py overlap.py policy.py    losses
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
     patches.py resampling.py                        windows and pixels moved about, images of other sizes
@@ -55,6 +55,7 @@ from . import (  # noqa: F401
     pads,
     patches,
     picking,
+    policy,
     pools,
     powers,
     products,

@@ -1171,6 +1171,26 @@ def dot(a: TensorLike, b: TensorLike) -> Tensor:
     11.0
     """
 
+# flamepy/ops/policy.py: dpo_loss
+def dpo_loss(
+    chosen: TensorLike,
+    rejected: TensorLike,
+    reference_chosen: TensorLike,
+    reference_rejected: TensorLike,
+    *,
+    beta: float = 0.1,
+    label_smoothing: float = 0.0,
+    reduction: str = 'mean',
+) -> Tensor:
+    """-log sigmoid(beta ((chosen - rejected) - (reference_chosen - reference_rejected))): log-probabilities of the better and the worse
+    answer, by the policy and by the model that it began as.
+
+    (Rafailov et al. 2023, arXiv:2305.18290, equation 7; label_smoothing: how often a label is wrong, Mitchell 2023.) Shapes: all the same,
+    else ShapeError. Raises ValueError for beta <= 0 and label_smoothing outside [0, 0.5).
+    >>> round(F.dpo_loss(fp.tensor([0.0]), [0.0], [0.0], [0.0]).item(), 4)
+    0.6931
+    """
+
 # flamepy/ops/drops.py: drop_block2d
 def drop_block2d(x: TensorLike, p: float, block_size: int, training: bool = True) -> Tensor:
     """Zero square regions, of each channel by itself, so that about a share p of all elements is dropped, and scale the others so that
@@ -1254,6 +1274,16 @@ def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
+    """
+
+# flamepy/ops/policy.py: entropy
+@overload
+def entropy(logits: TensorLike, axis: int = -1) -> Tensor: ...
+@overload
+def entropy(logits: TensorLike, dim: int = -1) -> Tensor:
+    """-sum p log p of the softmax of scores: how undecided a policy is. Shapes: without `axis`.
+    >>> round(F.entropy(fp.zeros(4)).item(), 4)
+    1.3863
     """
 
 # flamepy/core/ops/pointwise.py: "eq"
@@ -3009,6 +3039,39 @@ def pow(a: TensorLike, b: TensorLike) -> Tensor:
     of integers.
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
     [4.0, 9.0]
+    """
+
+# flamepy/ops/policy.py: ppo_loss
+def ppo_loss(
+    log_probs: TensorLike,
+    old_log_probs: TensorLike,
+    advantages: TensorLike,
+    *,
+    clip: float = 0.2,
+    reduction: str = 'mean',
+) -> Tensor:
+    """-min(r A, clamp(r, 1 - clip, 1 + clip) A) with r = exp(log_probs - old_log_probs), how much likelier an action became.
+
+    (Schulman et al. 2017, arXiv:1707.06347, equation 7.) Add coefficients times ppo_value_loss() and subtract one of entropy() as you want
+    them. Shapes: all the same, else ShapeError. Raises ValueError for clip outside (0, 1).
+    >>> F.ppo_loss(fp.tensor([0.0]), [0.0], [2.0]).item()
+    -2.0
+    """
+
+# flamepy/ops/policy.py: ppo_value_loss
+def ppo_value_loss(
+    values: TensorLike,
+    returns: TensorLike,
+    old_values: TensorLike | None = None,
+    *,
+    clip: float = 0.2,
+    reduction: str = 'mean',
+) -> Tensor:
+    """(values - returns)^2 / 2; with `old_values` the larger one of that and of the same with values at most `clip` away from these.
+
+    Shapes: all the same, else ShapeError. Raises ValueError for clip <= 0.
+    >>> F.ppo_value_loss(fp.tensor([1.0]), [3.0]).item()
+    2.0
     """
 
 # flamepy/ops/more_activations.py: prelu

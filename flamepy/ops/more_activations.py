@@ -73,7 +73,7 @@ define(
 define(
     "softsign", "x / (1 + |x|).", lambda x: x / (1.0 + abs(x)), lambda g, x: g / ((1.0 + abs(x)) * (1.0 + abs(x))), home="both",
 )  # fmt: skip
-define(
+logsigmoid = define(
     "logsigmoid", "log(sigmoid(x)), without overflow.", lambda x: minimum(x, 0.0) - log1p(exp_down(-abs(x))),
     lambda g, x: g * sigmoid(-x), home="both",
 )  # fmt: skip
