@@ -14,6 +14,7 @@ from ..engine.entries import own_state
 from ..ops.channel_norms import batch_norm_in, group_norm_in, instance_norm_in
 from ..ops.shape_more import unsqueeze
 from ..parameter import Parameter
+from ..tensors import Tensor
 from . import functional as F
 from .linear import size
 from .module import Module
@@ -52,11 +53,15 @@ class RunningNorm(Module):
         """Whether x is one example, without an axis for the batch."""
         return False
 
-    def check(self, x: Any) -> None:
-        """Raise ShapeError for an input of other axes or channels."""
+    def checked(self, x: Any) -> Any:
+        """x as a Tensor. Raises ShapeError for one of other axes or channels."""
+        if not isinstance(x, Tensor):
+            known = [t for t in (self.weight, self.running_mean) if t is not None]
+            x = Tensor.of(type(self).__name__, x, known[0].device if known else None)
         if len(x.shape) not in self.axes or x.shape[0 if self.is_one(x) else 1] != self.num_features:
             what = f"needs {' or '.join(map(str, self.axes))} axes, {self.num_features} channels: x is {x.shape}"
             raise ShapeError(f"{type(self).__name__}: {what}. Reshape it, or set num_features.")
+        return x
 
     def extra(self) -> str:
         flags = f"affine={self.affine}, track_running_stats={self.track_running_stats}"
@@ -66,7 +71,7 @@ class RunningNorm(Module):
 class BatchNorm(RunningNorm):
     def forward(self, x: Any) -> Any:
         """x (N, num_features, ...) -> the same shape. Raises ShapeError, while training for a single number a channel too."""
-        self.check(x)
+        x = self.checked(x)
         known, momentum, batches = (self.running_mean, self.running_var), self.momentum, self.num_batches_tracked
         if not self.training or batches is None:
             batch = self.training or known[0] is None
@@ -115,7 +120,7 @@ class InstanceNorm(RunningNorm):
 
     def forward(self, x: Any) -> Any:
         """x (N, num_features, ...), or without N -> the same shape. Raises ShapeError, for a single number a channel too."""
-        self.check(x)
+        x = self.checked(x)
         own, one = self.training or self.running_mean is None, self.is_one(x)
         known = self.running_mean, self.running_var
         x = unsqueeze(x, 0) if one else x
@@ -161,6 +166,7 @@ class GroupNorm(Module):
 
     def forward(self, x: Any) -> Any:
         """x (N, num_channels, ...) -> the same shape. Raises ShapeError."""
+        x = x if isinstance(x, Tensor) else Tensor.of("GroupNorm", x, None if self.weight is None else self.weight.device)
         if len(x.shape) < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: needs (N, {self.num_channels}, ...): x is {x.shape}. Reshape it, or set num_channels.")
         return group_norm_in(self.compute_dtype, x, self.num_groups, self.weight, self.bias, self.eps)
