@@ -56,11 +56,11 @@ no_pair(min)
 
 
 # ---- what backward sends back for a sum and a mean: see spread.py ------------------------------------------------------------------
-def sum_back(g: Any, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> Any:
+def sum_back(g: Any, shape: tuple[int, ...], axis: Axis, keepdims: bool, dtype: None = None) -> Any:
     return reshape(g, reduction("sum", shape, axis, True).shape)
 
 
-def mean_back(g: Any, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> Any:
+def mean_back(g: Any, shape: tuple[int, ...], axis: Axis, keepdims: bool, dtype: None = None) -> Any:
     return sum_back(mul(g, 1 / reduction("mean", shape, axis, True).n), shape, axis, keepdims)
 
 
