@@ -69,8 +69,14 @@ from .dtypes import bool_ as bool_
 from .dtypes import float16 as float16
 from .dtypes import float32 as float32
 from .dtypes import float64 as float64
+from .dtypes import int8 as int8
+from .dtypes import int16 as int16
 from .dtypes import int32 as int32
 from .dtypes import int64 as int64
+from .dtypes import uint8 as uint8
+from .dtypes import uint16 as uint16
+from .dtypes import uint32 as uint32
+from .dtypes import uint64 as uint64
 from .engine.autocast import autocast as autocast
 from .engine.capture import capture as capture
 from .errors import AccumulationError as AccumulationError

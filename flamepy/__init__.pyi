@@ -45,8 +45,14 @@ from .dtypes import bool_ as bool_
 from .dtypes import float16 as float16
 from .dtypes import float32 as float32
 from .dtypes import float64 as float64
+from .dtypes import int8 as int8
+from .dtypes import int16 as int16
 from .dtypes import int32 as int32
 from .dtypes import int64 as int64
+from .dtypes import uint8 as uint8
+from .dtypes import uint16 as uint16
+from .dtypes import uint32 as uint32
+from .dtypes import uint64 as uint64
 from .engine.autocast import autocast as autocast
 from .engine.capture import capture as capture
 from .errors import AccumulationError as AccumulationError
@@ -125,6 +131,14 @@ from .ops import baddbmm as baddbmm
 from .ops import binary_cross_entropy as binary_cross_entropy
 from .ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from .ops import bincount as bincount
+from .ops import bitcast as bitcast
+from .ops import bitwise_and as bitwise_and
+from .ops import bitwise_invert as bitwise_invert
+from .ops import bitwise_left_shift as bitwise_left_shift
+from .ops import bitwise_not as bitwise_not
+from .ops import bitwise_or as bitwise_or
+from .ops import bitwise_right_shift as bitwise_right_shift
+from .ops import bitwise_xor as bitwise_xor
 from .ops import bmm as bmm
 from .ops import broadcast_tensors as broadcast_tensors
 from .ops import broadcast_to as broadcast_to
@@ -209,6 +223,8 @@ from .ops import isclose as isclose
 from .ops import isfinite as isfinite
 from .ops import isinf as isinf
 from .ops import isnan as isnan
+from .ops import isneginf as isneginf
+from .ops import isposinf as isposinf
 from .ops import kron as kron
 from .ops import kthvalue as kthvalue
 from .ops import l1_loss as l1_loss
@@ -233,6 +249,7 @@ from .ops import logical_xor as logical_xor
 from .ops import logit as logit
 from .ops import logsigmoid as logsigmoid
 from .ops import logsumexp as logsumexp
+from .ops import lshift as lshift
 from .ops import lt as lt
 from .ops import masked_fill as masked_fill
 from .ops import masked_scatter as masked_scatter
@@ -294,6 +311,7 @@ from .ops import reshape_as as reshape_as
 from .ops import roll as roll
 from .ops import rot90 as rot90
 from .ops import round as round
+from .ops import rshift as rshift
 from .ops import rsqrt as rsqrt
 from .ops import rsub as rsub
 from .ops import scaled_dot_product_attention as scaled_dot_product_attention

@@ -13,8 +13,8 @@ from .core.creation import randn as randn
 from .core.creation import random_tensor, shape_of
 from .core.creation import uniform as uniform
 from .core.creation import zeros as zeros
-from .core.errors import DTypeError, ShapeError
-from .dtypes import FLOATS, checked_int, checked_number, float32, is_count
+from .core.errors import DTypeError, NumberTooLarge, ShapeError
+from .dtypes import FLOATS, INTEGERS, as_dtype, checked_int, checked_number, float32, is_count
 from .tensors import Tensor, full_like, tensor
 
 
@@ -37,6 +37,11 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     if step == 0:
         raise ValueError(f"arange: step is zero: {start}, {stop}, {step}. Use a step that is not 0.")
     floats = any(isinstance(v, float) for v in (first, last, step))
+    count = max(math.ceil((last - first) / step), 0)
+    for end in (first, first + (count - 1) * step) if dtype is not None and count else ():
+        wanted = as_dtype(dtype)
+        if wanted in INTEGERS and not np.iinfo(wanted).min <= end <= np.iinfo(wanted).max:  # before so many are made
+            raise NumberTooLarge(f"arange: a number does not fit {wanted}: {end}. Use a wider type.")
     return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
 
 

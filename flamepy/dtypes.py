@@ -20,11 +20,17 @@ from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
 from .core.dtypes import float32 as float32
 from .core.dtypes import float64 as float64
+from .core.dtypes import int8 as int8
+from .core.dtypes import int16 as int16
 from .core.dtypes import int32 as int32
 from .core.dtypes import int64 as int64
 from .core.dtypes import is_count as is_count
 from .core.dtypes import is_number as is_number
 from .core.dtypes import join
+from .core.dtypes import uint8 as uint8
+from .core.dtypes import uint16 as uint16
+from .core.dtypes import uint32 as uint32
+from .core.dtypes import uint64 as uint64
 from .core.errors import DTypeError, StateError
 
 float16 = np.dtype("float16")

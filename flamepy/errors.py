@@ -2,7 +2,9 @@
 
     FlameError
     |- ShapeError(ValueError, RuntimeError)  sizes that do not fit together
-    |- DTypeError(TypeError)             a type an op does not take, or two float types mixed
+    |- DTypeError(TypeError, RuntimeError)  a type an op does not take, or two float types mixed
+    |  `- NumberTooLarge(OverflowError)  a number that an integer type cannot hold
+    |- ArgumentError(ValueError, RuntimeError)  a value that an option does not take
     |- IndexOutOfRange(IndexError)       an index or class id outside its axis
     |- DeviceError(RuntimeError)         a device or library that is not there
     |  `- EmulationError                 what the PTX emulator found wrong in a kernel
@@ -27,12 +29,14 @@ import sys
 import warnings
 from types import FrameType
 
+from .core.errors import ArgumentError as ArgumentError
 from .core.errors import DeviceError as DeviceError
 from .core.errors import DTypeError as DTypeError
 from .core.errors import FlameError as FlameError
 from .core.errors import GradientError as GradientError
 from .core.errors import IndexOutOfRange as IndexOutOfRange
 from .core.errors import NonFiniteError as NonFiniteError
+from .core.errors import NumberTooLarge as NumberTooLarge
 from .core.errors import ShapeError as ShapeError
 from .core.errors import StateError as StateError
 from .core.errors import VersionError as VersionError

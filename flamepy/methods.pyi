@@ -171,6 +171,30 @@ class Methods(TensorMethods):
     # flamepy/ops/counting.py: bincount
     def bincount(self, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
         """How often each whole number from 0 on occurs in x (int64), or the sum of its weights. See flamepy.bincount."""
+    # flamepy/ops/bits.py: bitcast
+    def bitcast(self, dtype: DTypeLike) -> Tensor:
+        """The same bits as numbers of another type, as PyTorch's view(dtype) and NumPy's give them; there is no gradient. See flamepy.bitcast."""
+    # flamepy/ops/bits.py: bitwise_and
+    def bitwise_and(self, b: TensorLike) -> Tensor:
+        """a & b: the bits that both have; of bools whether both hold. See flamepy.bitwise_and."""
+    # flamepy/ops/bits.py: bitwise_not
+    def bitwise_invert(self) -> Tensor:
+        """~x: the bits that x does not have; of bools whether x does not hold. See flamepy.bitwise_invert."""
+    # flamepy/ops/bits.py: bitwise_left_shift
+    def bitwise_left_shift(self, b: TensorLike) -> Tensor:
+        """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0. See flamepy.bitwise_left_shift."""
+    # flamepy/ops/bits.py: bitwise_not
+    def bitwise_not(self) -> Tensor:
+        """~x: the bits that x does not have; of bools whether x does not hold. See flamepy.bitwise_not."""
+    # flamepy/ops/bits.py: bitwise_or
+    def bitwise_or(self, b: TensorLike) -> Tensor:
+        """a | b: the bits that at least one has. Shapes and types: as bitwise_and. See flamepy.bitwise_or."""
+    # flamepy/ops/bits.py: bitwise_right_shift
+    def bitwise_right_shift(self, b: TensorLike) -> Tensor:
+        """a >> b: a divided by 2**b and rounded down. Shapes and types: as bitwise_left_shift. See flamepy.bitwise_right_shift."""
+    # flamepy/ops/bits.py: bitwise_xor
+    def bitwise_xor(self, b: TensorLike) -> Tensor:
+        """a ^ b: the bits that one of both has. Shapes and types: as bitwise_and. See flamepy.bitwise_xor."""
     # flamepy/ops/vectors.py: bmm
     def bmm(self, b: TensorLike) -> Tensor:
         """The products of two stacks of as many matrices. See flamepy.bmm."""
@@ -472,11 +496,17 @@ class Methods(TensorMethods):
     def isfinite(self) -> Tensor:
         """Whether each number is neither NaN nor infinite. See flamepy.isfinite."""
     # flamepy/ops/logic.py: isinf
-    def isinf(self) -> Tensor:
-        """Whether each number is infinite, of either sign. See flamepy.isinf."""
+    def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Tensor:
+        """Whether each number is infinite, of either sign unless one is not asked for. See flamepy.isinf."""
     # flamepy/ops/logic.py: isnan
     def isnan(self) -> Tensor:
         """Whether each number is NaN. See flamepy.isnan."""
+    # flamepy/ops/logic.py: isneginf
+    def isneginf(self) -> Tensor:
+        """Whether each number is infinite and below zero. See flamepy.isneginf."""
+    # flamepy/ops/logic.py: isposinf
+    def isposinf(self) -> Tensor:
+        """Whether each number is infinite and above zero. See flamepy.isposinf."""
     # flamepy/ops/vectors.py: kron
     def kron(self, b: TensorLike) -> Tensor:
         """Kronecker's product: each element of a times all of b. See flamepy.kron."""
@@ -561,6 +591,9 @@ class Methods(TensorMethods):
     @overload
     def logsumexp(self, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over the axes, without overflow. See flamepy.logsumexp."""
+    # flamepy/ops/bits.py: bitwise_left_shift
+    def lshift(self, b: TensorLike) -> Tensor:
+        """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0. See flamepy.lshift."""
     # flamepy/core/ops/pointwise.py: "lt"
     def lt(self, b: TensorLike, /) -> Tensor:
         """a < b. See flamepy.lt."""
@@ -838,6 +871,9 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: round
     def round(self, decimals: int = 0) -> Tensor:
         """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point. See flamepy.round."""
+    # flamepy/ops/bits.py: bitwise_right_shift
+    def rshift(self, b: TensorLike) -> Tensor:
+        """a >> b: a divided by 2**b and rounded down. Shapes and types: as bitwise_left_shift. See flamepy.rshift."""
     # flamepy/core/ops/pointwise.py: "rsqrt"
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x). See flamepy.rsqrt."""
@@ -1169,6 +1205,12 @@ class Methods(TensorMethods):
     def __or__(self, other: TensorLike, /) -> Tensor: ...
     def __rand__(self, other: TensorLike, /) -> Tensor: ...
     def __ror__(self, other: TensorLike, /) -> Tensor: ...
+    def __xor__(self, other: TensorLike, /) -> Tensor: ...
+    def __rxor__(self, other: TensorLike, /) -> Tensor: ...
+    def __lshift__(self, other: TensorLike, /) -> Tensor: ...
+    def __rshift__(self, other: TensorLike, /) -> Tensor: ...
+    def __rlshift__(self, other: TensorLike, /) -> Tensor: ...
+    def __rrshift__(self, other: TensorLike, /) -> Tensor: ...
     def __lt__(self, other: TensorLike, /) -> Tensor: ...
     def __le__(self, other: TensorLike, /) -> Tensor: ...
     def __gt__(self, other: TensorLike, /) -> Tensor: ...

@@ -15,7 +15,7 @@ from .advice import advise
 from .backend.base import Buffer, Device
 from .bus import seen
 from .core.door import Door
-from .core.errors import DTypeError, ShapeError
+from .core.errors import DTypeError, NumberTooLarge, ShapeError
 from .core.methods import CoreMethods, swapped, uploaded
 from .core.methods import full_like as full_like
 from .core.methods import tensor as tensor
@@ -91,9 +91,17 @@ class TensorMethods(Readable):
         __imod__ = ops.in_place("%", ops.remainder)
         __ipow__ = ops.in_place("**", ops.pow)
         __imatmul__ = ops.in_place("@", ops.matmul)
-        __and__ = __rand__ = ops.of_bools("&", ops.logical_and)
-        __or__ = __ror__ = ops.of_bools("|", ops.logical_or)
-        __invert__ = ops.of_bools("~", ops.logical_not)
+        __and__, __rand__ = ops.bitwise_and, swapped(ops.bitwise_and)
+        __or__, __ror__ = ops.bitwise_or, swapped(ops.bitwise_or)
+        __xor__, __rxor__ = ops.bitwise_xor, swapped(ops.bitwise_xor)
+        __lshift__, __rlshift__ = ops.bitwise_left_shift, swapped(ops.bitwise_left_shift)
+        __rshift__, __rrshift__ = ops.bitwise_right_shift, swapped(ops.bitwise_right_shift)
+        __invert__ = ops.bitwise_not
+        __iand__ = ops.in_place("&", ops.bitwise_and)
+        __ior__ = ops.in_place("|", ops.bitwise_or)
+        __ixor__ = ops.in_place("^", ops.bitwise_xor)
+        __ilshift__ = ops.in_place("<<", ops.bitwise_left_shift)
+        __irshift__ = ops.in_place(">>", ops.bitwise_right_shift)
 
         def __getitem__(self, key: Any) -> Tensor:
             if self.no_pair and isinstance(key, int) and -2 <= key <= 1:
@@ -101,9 +109,9 @@ class TensorMethods(Readable):
             return ops.getitem(self, key)
 
     def view(self: Any, *shape: Any) -> Tensor:
-        """PyTorch's name of reshape(). Raises DTypeError for a dtype: numbers are not read as another type."""
-        if any([isinstance(n, np.dtype | type) for n in shape]):
-            raise DTypeError(f"view: not a shape: {shape}. Cast with .to(dtype), or use x.numpy().view(dtype).")
+        """PyTorch's name of reshape(); of a dtype that of bitcast()."""
+        if len(shape) == 1 and isinstance(shape[0], np.dtype | type | str):
+            return ops.bitcast(self, shape[0])
         return ops.reshape(self, *shape)
 
     def repeat(self: Any, *repeats: Any, axis: Any = None) -> Tensor:
@@ -151,6 +159,8 @@ def given(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
         seen(None, f"data of shape {array.shape}", lambda: hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest())
     if wanted is None and array.dtype == float64 and not hasattr(data, "__array__") and not holds_arrays(data):
         wanted = float32
+    elif wanted is None and array.dtype.kind == "u" and not hasattr(data, "__array__") and not holds_arrays(data):
+        wanted = int64  # Python's ints; the largest do not fit
     return uploaded(of_type(array, wanted), device)
 
 
@@ -186,9 +196,12 @@ def of_type(array: np.ndarray, wanted: np.dtype | None) -> np.ndarray:
         kind, ends = int if array.dtype.kind in "iu" else float, np.iinfo(wanted)
         for number in (kind(array.min()), kind(array.max())):  # NaN is both
             if not ends.min - 1 < number < ends.max + 1:
-                raise DTypeError(f"tensor: a number does not fit {wanted}: {number}. Use {'' if wanted == int64 else 'int64 or '}floats.")
+                wider = "floats" if wanted == int64 else "int64 or floats"
+                raise NumberTooLarge(f"tensor: a number does not fit {wanted}: {number}. Use {wider}.")
+    wanted = pickling.DTYPE.get(wanted, wanted)  # C's long long is equal to its long, and another type
     with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(wanted, copy=False)
+        array = array.astype(wanted, copy=False)
+    return array if array.dtype is wanted else array.view(wanted)
 
 
 @cache

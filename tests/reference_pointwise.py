@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from cases import GRID, MASK, POSITIVE, UNIT, R, case
+from cases import GRID, IDS4, MASK, POSITIVE, UNIT, Input, R, case
 
 
 # fmt: off
@@ -54,6 +54,7 @@ def softmin(x: np.ndarray, axis: int = -1) -> np.ndarray:
     return e / e.sum(axis, keepdims=True)
 
 
+BITS = Input("ids", -100, 100)
 SELU = 1.0507009873554805, 1.6732632423543772
 THREE = [((3, 4), (3, 4), (3, 4)), ((4,), (3, 4), ()), ((2, 1, 3), (1, 3), (4, 1)), ((0, 3), (3,), ()), ((), (), ())]
 LAMBDAS: list[dict[str, Any]] = [{}, {"lambd": 0.8}]
@@ -95,6 +96,11 @@ POINTWISE = {
     "nan_to_num": case(np.nan_to_num, smooth=True), "heaviside": case(np.heaviside, R, R),
     "isclose": case(np.isclose, GRID, GRID, smooth=False, attrs=[{}, {"rtol": 0.5, "atol": 0.1}]),
     "signbit": case(np.signbit, smooth=False), "logical_xor": case(np.logical_xor, MASK, MASK, smooth=False),
+    **{f"bitwise_{name}": case(getattr(np, f"bitwise_{name}"), BITS, BITS, smooth=False) for name in ("and", "or", "xor")},
+    "bitwise_left_shift": case(np.left_shift, BITS, IDS4, smooth=False),
+    "bitwise_right_shift": case(np.right_shift, BITS, IDS4, smooth=False),
+    "bitwise_not": case(np.invert, BITS, smooth=False),
+    "bitcast": case(lambda x, dtype: x.view(dtype), BITS, args=[("int64",)], smooth=False),
     "lerp": case(lambda a, b, w: a + w * (b - a), R, R, R, shapes=THREE),
     "addcmul": case(lambda x, a, b, value=1.0: x + value * a * b, R, R, R, shapes=THREE, attrs=[{}, {"value": -0.5}]),
     "addcdiv": case(lambda x, a, b, value=1.0: x + value * a / b, R, R, POSITIVE, shapes=THREE, attrs=[{}, {"value": -0.5}]),
@@ -107,6 +113,7 @@ POINTWISE = {
 INTERNAL = {
     "logit_op": "logit", "signbit_op": "signbit", "isclose_op": "isclose", "numbers_op": "nan_to_num", "threshold_op": "threshold",
     "prelu_op": "prelu", "gated": "glu", "rounded_at": "round", "div_floor": "div", "div_trunc": "div", "div_trunc_whole": "div",
-    "bounded": "clamp", "added": "add",
+    "bounded": "clamp", "added": "add", "bits_and": "bitwise_and", "bits_or": "bitwise_or", "bits_xor": "bitwise_xor",
+    "bits_not": "bitwise_not", "bits_left": "bitwise_left_shift", "bits_right": "bitwise_right_shift", "bits_as": "bitcast",
 }
 # fmt: on

@@ -16,7 +16,7 @@ import flamepy as fp
 
 DTYPES = {
     "float32": fp.float32, "float64": fp.float64, "float16": fp.float16, "bfloat16": fp.bfloat16,
-    "int32": fp.int32, "int64": fp.int64, "bool": fp.bool_,
+    "int32": fp.int32, "int64": fp.int64, "uint8": fp.uint8, "bool": fp.bool_,
 }  # fmt: skip
 FLOATS = ["float32", "float64", "float16", "bfloat16"]
 MAKERS = {
@@ -36,7 +36,7 @@ MAKERS = {
 @pytest.mark.parametrize("data, dtype, shape", [
     (1.5, "float32", ()), ([1.5, 2], "float32", (2,)), ([[1, 2], [3, 4]], "int64", (2, 2)), (3, "int64", ()), (True, "bool", ()),
     ([True, False], "bool", (2,)), ([], "float32", (0,)), ((1.0, 2.0), "float32", (2,)), (np.float64(2.0), "float64", ()),
-    (np.ones(2, "f2"), "float16", (2,)), (np.ones(2, "i4"), "int32", (2,)), (np.ones(2, "u1"), "int64", (2,)), (range(3), "int64", (3,)),
+    (np.ones(2, "f2"), "float16", (2,)), (np.ones(2, "i4"), "int32", (2,)), (np.ones(2, "u1"), "uint8", (2,)), (range(3), "int64", (3,)),
 ])  # fmt: skip
 def test_what_tensor_makes_of_data(data, dtype, shape):
     t = fp.tensor(data)
@@ -89,7 +89,7 @@ def test_devices_and_dtypes_that_are_not_there():
     for call in (lambda: fp.tensor([1.0], device="cuda"), lambda: fp.zeros(1, device="cuda:0"), lambda: fp.ones(1).to("cuda")):
         with raises(fp.DeviceError, "device", "cuda"):
             call()
-    for call in (lambda: fp.tensor([1.0], dtype="complex64"), lambda: fp.ones(1).to("nonsense"), lambda: fp.zeros(1, dtype="int8")):
+    for call in (lambda: fp.tensor([1.0], dtype="complex64"), lambda: fp.ones(1).to("nonsense"), lambda: fp.zeros(1, dtype="int128")):
         with raises(fp.DTypeError, "dtype", "float32"):
             call()
 
@@ -221,17 +221,10 @@ def test_numbers_that_an_integer_type_cannot_hold_are_refused_as_by_numpy(data):
 
 
 def test_operators_between_bits_are_those_of_bools():
-    """Of integers PyTorch and NumPy give the bits: ids & 1 says which are odd."""
-    a, ids = np.array([True, True, False]), fp.tensor([1, 2, 3])
+    a, ids = np.array([True, True, False]), fp.tensor([1, 2, 3])  # test_integers.py has their bits
     mask = fp.tensor([True, False, False])
     for found, want in (
         (mask & fp.tensor(a), [True, False, False]), (a & mask, [True, False, False]), (mask | a, [True, True, False]),
         (True & mask, [True, False, False]), (~mask, [False, True, True]), ((ids > 1) & (ids != 3), [False, True, False]),
     ):  # fmt: skip
         assert found.tolist() == want and found.dtype == fp.bool_
-    for sign, name, call in (
-        ("&", "and", lambda: ids & 1), ("&", "and", lambda: 1 & mask), ("|", "or", lambda: mask | ids), ("~", "not", lambda: ~ids),
-        ("&", "and", lambda: np.array([1, 2, 3]) & mask), ("~", "not", lambda: ~fp.ones(2)),
-    ):  # fmt: skip
-        with raises(fp.DTypeError, f"logical_{name}: the operator {sign} takes bools: ", f"flamepy.logical_{name}()"):
-            call()

@@ -40,7 +40,7 @@ NAMES = {
 NEEDED = ("kernel_size",)  # has a default only to be an attribute of its op
 BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]
 BINARY += ["radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul"]
-BINARY += ["and", "or", "rand", "ror", "lt", "le", "gt", "ge"]
+BINARY += ["and", "or", "rand", "ror", "xor", "rxor", "lshift", "rshift", "rlshift", "rrshift", "lt", "le", "gt", "ge"]
 UNARY = ["neg", "abs", "invert"]
 IMPORTS = """from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, overload
@@ -58,8 +58,6 @@ from .picking import getitem as getitem
 TensorLike: TypeAlias = Tensor | NDArray[Any] | np.generic | float | list[Any]
 Axis: TypeAlias = int | Sequence[int] | None
 Pair: TypeAlias = int | Sequence[int]
-
-def of_bools(sign: str, function: Any) -> Any: ...
 """
 
 

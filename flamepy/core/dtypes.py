@@ -12,13 +12,13 @@ from .errors import DTypeError
 
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
-int32 = np.dtype("int32")
-int64 = np.dtype("int64")
+int8, int16, int32, int64 = [np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)]
+uint8, uint16, uint32, uint64 = [np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)]
 bool_ = np.dtype("bool")
 
 FULL = frozenset((float32, float64))  # computed as they are
 FLOATS: set[Any] = set(FULL)  # what can have a gradient
-INTEGERS = frozenset((int32, int64))
+INTEGERS = frozenset((int8, int16, int32, int64, uint8, uint16, uint32, uint64))
 DTYPES: set[Any] = FLOATS | INTEGERS | {bool_}
 STORED: dict[np.dtype, np.dtype] = {}  # of stored types: what they are computed in
 

@@ -15,8 +15,16 @@ class ShapeError(FlameError, ValueError, RuntimeError):
     """Sizes do not fit together: a ValueError in NumPy, a RuntimeError in PyTorch."""
 
 
-class DTypeError(FlameError, TypeError):
-    """An element type the op does not take."""
+class DTypeError(FlameError, TypeError, RuntimeError):
+    """An element type the op does not take: a TypeError in NumPy, a RuntimeError in PyTorch."""
+
+
+class NumberTooLarge(DTypeError, OverflowError):
+    """A number that an integer type cannot hold."""
+
+
+class ArgumentError(FlameError, ValueError, RuntimeError):
+    """A value that an option does not take: a ValueError in NumPy, a RuntimeError in PyTorch."""
 
 
 class IndexOutOfRange(FlameError, IndexError):

@@ -41,8 +41,8 @@ def copied(function: Any, dtype: np.dtype, dialect: Dialect, other: Callable[[st
     """A copy of `function` whose float constants, words and helpers are those of `dtype` (int literals are left alone).
     other(name, helper): what takes the place of a helper, where that is not typed()."""
     words = dialect.words(dtype)
-    whole = dtype.kind == "i"
-    number = dtype.type if dtype.kind == "f" else (lambda value: dtype.type(value) if whole and value.is_integer() else value)
+    whole = dtype.kind in "iu"  # -1.0 of an unsigned type is its largest number
+    number = dtype.type if dtype.kind == "f" else (lambda value: np.int64(value).astype(dtype) if whole and value.is_integer() else value)
     code = function.__code__
     # Literals sit in co_consts: typing them here is what lets a formula say `0.5 * x` and stay in float32.
     consts = list(code.co_consts)

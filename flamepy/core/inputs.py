@@ -80,7 +80,10 @@ def common_dtype(name: str, xs: Sequence[Any], kind: str) -> np.dtype:
     if kind == "float" or any(isinstance(s, float | np.floating) for s in scalars):
         return float32
     if integers := tensors & INTEGERS:
-        return max(integers, key=lambda d: d.itemsize)
+        found = np.result_type(*integers)
+        if found not in INTEGERS:
+            raise DTypeError(f"{name}: no integer type holds both: {', '.join(sorted(map(str, integers)))}. Cast one, e.g. to int64.")
+        return found
     return bool_ if kind == "any" and all(isinstance(s, bool | np.bool_) for s in scalars) else int64
 
 

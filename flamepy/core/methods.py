@@ -14,7 +14,7 @@ from .device import Device, is_device_name, openers
 from .device import device as device_of
 from .door import Door
 from .dtypes import DTYPES, as_dtype, float32, float64, int64
-from .errors import DeviceError, DTypeError, FlameError, GradientError, ShapeError
+from .errors import DeviceError, DTypeError, FlameError, GradientError, NumberTooLarge, ShapeError
 from .gradients import GradientMap
 from .hooks import TensorHook
 from .ops import copy, indexing, matrices, pointwise, reduce, shape  # noqa: F401
@@ -236,7 +236,7 @@ def copied(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
     try:
         array = np.asarray(data, wanted)
     except OverflowError as problem:
-        raise DTypeError(f"tensor: a number does not fit {wanted}: {problem}. Use a wider type.") from None
+        raise NumberTooLarge(f"tensor: a number does not fit {wanted}: {problem}. Use a wider type.") from None
     except ValueError as problem:
         raise ShapeError(f"tensor: {problem}. Make every row the same length, of numbers that the type holds.") from None
     if wanted is None and array.dtype == float64 and not hasattr(data, "__array__"):

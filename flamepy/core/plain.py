@@ -28,6 +28,11 @@ def bound(name: str, formula: Callable | None, dtype: np.dtype) -> Callable[[lis
     return partial(kernel, None if formula is None else copied(formula, np.dtype(dtype), dialect))
 
 
+def through_int64(x: Any, dtype: np.dtype) -> Any:
+    """x, or where floats become small integers their whole parts: C does not say what is left of those that do not fit."""
+    return x.astype(np.int64) if dtype.kind in "iu" and dtype.itemsize < 8 and x.dtype.kind not in "iub" else x
+
+
 class PlainDevice(Device):
     """`device("plain")`."""
 
@@ -47,7 +52,7 @@ class PlainDevice(Device):
         return view
 
     def copy(self, out: Memory, x: Memory) -> None:
-        self.fill(out, lambda: x.device.download(x))  # type: ignore[arg-type]
+        self.fill(out, lambda: through_int64(x.device.download(x), out.dtype))
 
     def fill(self, buffer: Memory, values: Callable[[], Sequence[Any]]) -> None:
         with np.errstate(all="ignore"):

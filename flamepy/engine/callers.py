@@ -67,7 +67,10 @@ def binary(op: Any) -> Callable[..., Any]:
         if known is None or options:
             y = None if options else like_others(op, a, b, key)
             return general(*args, **options) if y is None else y
-        given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
+        try:
+            given = [a.buffer, number(b, a.spec.computed) if known.ins[1] is None else b.buffer]
+        except OverflowError:  # general() says so
+            return general(*args)
         known.run(given)
         return known.finish(known, args, given, NONE)
 
@@ -91,7 +94,10 @@ def number_first(op: Any, general: Any, args: tuple[Any, Any]) -> Any:
     known = op.plans.calls[thread.modes.recording].get((kind, b.spec))
     if known is None:
         return general(*args)
-    given = [number(a, b.spec.computed), b.buffer]
+    try:
+        given = [number(a, b.spec.computed), b.buffer]
+    except OverflowError:
+        return general(*args)
     known.run(given)
     return known.finish(known, args, given, NONE)
 

@@ -4,7 +4,7 @@ Importing this package registers them all; `ops.NAME` then finds any public one 
 writes).
 
     activations.py more_activations.py powers.py rounding.py logic.py
-    trigonometry.py logarithms.py spellings.py      one number at a time
+    trigonometry.py logarithms.py spellings.py bits.py one number at a time
     products.py conv.py attention.py recurrent.py   products
     pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
     reduce_more.py variance.py                      many numbers to one
@@ -29,15 +29,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..autograd import is_grad_enabled
 from ..core import op as _op
-from ..core.errors import DTypeError, FlameError
+from ..core.errors import FlameError
 from ..core.ops import axes, copy, indexing, matrices, pointwise, reduce, shape  # noqa: F401
 from . import (  # noqa: F401
     activations,
     attention,
+    bits,
     channel_norms,
     contractions,
     conv,
@@ -92,22 +91,6 @@ def in_place(sign: str, function: Any) -> Any:
             advice = "p.apply_update(v) does p -= v, p.set_data(v) takes any v" if self.is_parameter else f"Write x = x {sign} v"
             raise FlameError(f"{function.__name__}: not changed in place: x {sign}= v, of shape {self.shape}. {advice}.")
         return function(self, other)
-
-    return method
-
-
-def of_bools(sign: str, function: Any) -> Any:
-    """The method for x & y, x | y or ~x of bools. Of integers these are their bits elsewhere, so DTypeError here."""
-
-    def method(*xs: Any) -> Any:
-        for x in xs:
-            dtype = getattr(x, "dtype", None) or np.asarray(x).dtype
-            if not str(dtype).endswith("bool"):
-                raise DTypeError(
-                    f"{function.__name__}: the operator {sign} takes bools: {dtype}. Compare first, as in x != 0, or call "
-                    f"flamepy.{function.__name__}(); for the bits of integers use .numpy()."
-                )
-        return function(*xs)
 
     return method
 

@@ -16,8 +16,6 @@ TensorLike: TypeAlias = Tensor | NDArray[Any] | np.generic | float | list[Any]
 Axis: TypeAlias = int | Sequence[int] | None
 Pair: TypeAlias = int | Sequence[int]
 
-def of_bools(sign: str, function: Any) -> Any: ...
-
 # flamepy/core/ops/pointwise.py: "abs"
 def abs(x: TensorLike, /) -> Tensor:
     """|x|; the derivative at 0 is 0.
@@ -622,6 +620,69 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 
     may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
     >>> fp.bincount(fp.tensor([1, 3, 1])).tolist()
     [0, 2, 0, 1]
+    """
+
+# flamepy/ops/bits.py: bitcast
+def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
+    """The same bits as numbers of another type, as PyTorch's view(dtype) and NumPy's give them; there is no gradient.
+
+    Shapes: x's; if the types differ in size, the last axis is longer or shorter by as much. Raises DTypeError for bools as the result,
+    ShapeError where the last axis cannot be divided so.
+    >>> fp.bitcast(fp.tensor([1.0, -1.0]), fp.int32).tolist()
+    [1065353216, -1082130432]
+    """
+
+# flamepy/ops/bits.py: bitwise_and
+def bitwise_and(a: TensorLike, b: TensorLike) -> Tensor:
+    """a & b: the bits that both have; of bools whether both hold.
+
+    Shapes: those of a and b broadcast. Types: integers and bools. Raises DTypeError for floats.
+    >>> fp.bitwise_and(fp.tensor([6, 5]), 3).tolist()
+    [2, 1]
+    """
+
+# flamepy/ops/bits.py: bitwise_not
+def bitwise_invert(x: TensorLike) -> Tensor:
+    """~x: the bits that x does not have; of bools whether x does not hold. Shapes: any. Types: as bitwise_and.
+    >>> fp.bitwise_not(fp.tensor([6, -1])).tolist()
+    [-7, 0]
+    """
+
+# flamepy/ops/bits.py: bitwise_left_shift
+def bitwise_left_shift(a: TensorLike, b: TensorLike) -> Tensor:
+    """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0.
+
+    Shapes: those of a and b broadcast. Types: integers. Raises DTypeError for floats.
+    >>> fp.bitwise_left_shift(fp.tensor([1, 3]), 4).tolist()
+    [16, 48]
+    """
+
+# flamepy/ops/bits.py: bitwise_not
+def bitwise_not(x: TensorLike) -> Tensor:
+    """~x: the bits that x does not have; of bools whether x does not hold. Shapes: any. Types: as bitwise_and.
+    >>> fp.bitwise_not(fp.tensor([6, -1])).tolist()
+    [-7, 0]
+    """
+
+# flamepy/ops/bits.py: bitwise_or
+def bitwise_or(a: TensorLike, b: TensorLike) -> Tensor:
+    """a | b: the bits that at least one has. Shapes and types: as bitwise_and.
+    >>> fp.bitwise_or(fp.tensor([6, 5]), 3).tolist()
+    [7, 7]
+    """
+
+# flamepy/ops/bits.py: bitwise_right_shift
+def bitwise_right_shift(a: TensorLike, b: TensorLike) -> Tensor:
+    """a >> b: a divided by 2**b and rounded down. Shapes and types: as bitwise_left_shift.
+    >>> fp.bitwise_right_shift(fp.tensor([16, -3]), 1).tolist()
+    [8, -2]
+    """
+
+# flamepy/ops/bits.py: bitwise_xor
+def bitwise_xor(a: TensorLike, b: TensorLike) -> Tensor:
+    """a ^ b: the bits that one of both has. Shapes and types: as bitwise_and.
+    >>> fp.bitwise_xor(fp.tensor([6, 5]), 3).tolist()
+    [5, 6]
     """
 
 # flamepy/ops/vectors.py: bmm
@@ -1924,8 +1985,8 @@ def isfinite(x: TensorLike) -> Tensor:
     """
 
 # flamepy/ops/logic.py: isinf
-def isinf(x: TensorLike) -> Tensor:
-    """Whether each number is infinite, of either sign. Shapes: any to the same.
+def isinf(x: TensorLike, detect_positive: bool = True, detect_negative: bool = True) -> Tensor:
+    """Whether each number is infinite, of either sign unless one is not asked for. Shapes: any to the same.
     >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
     [False, True]
     """
@@ -1935,6 +1996,20 @@ def isnan(x: TensorLike) -> Tensor:
     """Whether each number is NaN. Shapes: any to the same.
     >>> fp.isnan(fp.tensor([1.0, float("nan")])).tolist()
     [False, True]
+    """
+
+# flamepy/ops/logic.py: isneginf
+def isneginf(x: TensorLike) -> Tensor:
+    """Whether each number is infinite and below zero. Shapes: any to the same.
+    >>> fp.isneginf(fp.tensor([1.0, float("inf"), -float("inf")])).tolist()
+    [False, False, True]
+    """
+
+# flamepy/ops/logic.py: isposinf
+def isposinf(x: TensorLike) -> Tensor:
+    """Whether each number is infinite and above zero. Shapes: any to the same.
+    >>> fp.isposinf(fp.tensor([1.0, float("inf"), -float("inf")])).tolist()
+    [False, True, False]
     """
 
 # flamepy/ops/losses.py: kl_div
@@ -2310,6 +2385,15 @@ def lp_pool3d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair |
     [[[[1.0]]]]
     """
 
+# flamepy/ops/bits.py: bitwise_left_shift
+def lshift(a: TensorLike, b: TensorLike) -> Tensor:
+    """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0.
+
+    Shapes: those of a and b broadcast. Types: integers. Raises DTypeError for floats.
+    >>> fp.bitwise_left_shift(fp.tensor([1, 3]), 4).tolist()
+    [16, 48]
+    """
+
 # flamepy/ops/recurrent.py: lstm
 def lstm(
     x: TensorLike,
@@ -2531,7 +2615,7 @@ def maximum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The larger of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
     Shapes: those of the inputs broadcast.
-    Types: floats and integers; bools are computed in int64.
+    Types: floats, integers and bools.
     Formula: y = maximum(a, b)
     Derivative from g, the cotangent of y: da = select(a < b, 0.0, select(a == b, 0.5 * g, g))
     Derivative from g, the cotangent of y: db = select(b < a, 0.0, select(a == b, 0.5 * g, g))
@@ -2594,7 +2678,7 @@ def minimum(a: TensorLike, b: TensorLike, /) -> Tensor:
     """The smaller of a and b; NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch.
 
     Shapes: those of the inputs broadcast.
-    Types: floats and integers; bools are computed in int64.
+    Types: floats, integers and bools.
     Formula: y = minimum(a, b)
     Derivative from g, the cotangent of y: da = select(b < a, 0.0, select(a == b, 0.5 * g, g))
     Derivative from g, the cotangent of y: db = select(a < b, 0.0, select(a == b, 0.5 * g, g))
@@ -3374,6 +3458,13 @@ def round(x: TensorLike, decimals: int = 0) -> Tensor:
     Shapes: any; the result has that of x. Types: floats and integers, which have no decimals. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
     [0.5, 2.5]
+    """
+
+# flamepy/ops/bits.py: bitwise_right_shift
+def rshift(a: TensorLike, b: TensorLike) -> Tensor:
+    """a >> b: a divided by 2**b and rounded down. Shapes and types: as bitwise_left_shift.
+    >>> fp.bitwise_right_shift(fp.tensor([16, -3]), 1).tolist()
+    [8, -2]
     """
 
 # flamepy/core/ops/pointwise.py: "rsqrt"

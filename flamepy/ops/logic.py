@@ -18,7 +18,7 @@ from ..dtypes import FLOATS, float64
 
 logical_and = define("logical_and", "Both hold.", lambda a, b: (a != 0) & (b != 0), kind="any", out=bool_)
 logical_or = define("logical_or", "At least one holds.", lambda a, b: (a != 0) | (b != 0), kind="any", out=bool_)
-define("logical_xor", "Exactly one holds.", lambda a, b: (a != 0) != (b != 0), kind="any", out=bool_)
+logical_xor = define("logical_xor", "Exactly one holds.", lambda a, b: (a != 0) != (b != 0), kind="any", out=bool_)
 logical_not = define("logical_not", "x does not hold.", lambda x: x == 0, kind="any", out=bool_)
 signbit_op = define("signbit_op", "x < 0, or -0.0.", lambda x: copysign(1.0, x) < 0.0, out=bool_, title="signbit", home="")
 isclose_op = define(
@@ -48,12 +48,30 @@ def isnan(x: Any) -> Any:
 
 
 @composed
-def isinf(x: Any) -> Any:
-    """Whether each number is infinite, of either sign. Shapes: any to the same.
+def isinf(x: Any, detect_positive: bool = True, detect_negative: bool = True) -> Any:
+    """Whether each number is infinite, of either sign unless one is not asked for. Shapes: any to the same.
     >>> fp.isinf(fp.tensor([1.0, -float("inf")])).tolist()
     [False, True]"""
     (x,) = tensors_of("isinf", x)
-    return eq(abs_op(x.detach()), math.inf)
+    if detect_positive and detect_negative:
+        return eq(abs_op(x.detach()), math.inf)
+    return eq(x, math.inf if detect_positive else -math.inf if detect_negative else math.nan)
+
+
+@composed
+def isposinf(x: Any) -> Any:
+    """Whether each number is infinite and above zero. Shapes: any to the same.
+    >>> fp.isposinf(fp.tensor([1.0, float("inf"), -float("inf")])).tolist()
+    [False, True, False]"""
+    return isinf(x, detect_negative=False)
+
+
+@composed
+def isneginf(x: Any) -> Any:
+    """Whether each number is infinite and below zero. Shapes: any to the same.
+    >>> fp.isneginf(fp.tensor([1.0, float("inf"), -float("inf")])).tolist()
+    [False, False, True]"""
+    return isinf(x, detect_positive=False)
 
 
 @composed

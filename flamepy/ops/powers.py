@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.dtypes import int64
+from ..core.errors import ArgumentError
 from ..core.op import SCALARS
 from ..core.ops.axes import composed
 from ..core.ops.copy import clone
@@ -61,11 +62,11 @@ def integer_power(a: Any, b: Any) -> Any:
     """Integers to the power of integers."""
     if isinstance(b, SCALARS):
         if b < 0:
-            raise ValueError(f"pow: a negative power of integers: {b}. Cast x to a float: x.to(flamepy.float32).")
+            raise ArgumentError(f"pow: a negative power of integers: {b}. Cast x to a float: x.to(flamepy.float32).")
         return by_squaring(Tensor.of("pow", a), int(b))
     b = Tensor.of("pow", b, getattr(a, "device", None))
     text = "pow: a negative power of integers: {} at position {}. Cast one to a float: x.to(flamepy.float32)."
-    check_ids(b.to(int64), 0, 2**63 - 1, text, error=ValueError)
+    check_ids(b.to(int64), 0, 2**63 - 1, text, error=ArgumentError)
     return whole_power(a, b)
 
 

@@ -12,10 +12,10 @@ from ..core.op import launch, like, publish
 from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape
 from ..core.ops.copy import cast
 from ..core.ops.pointwise import abs_op, add, eq, exp_op, log_op, mul, sub, where
-from ..core.ops.reduce import countable, gathered, max, min, reduction, sum
+from ..core.ops.reduce import countable, gathered, max, min, reduction, sum, upside_down
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, bool_, int64
+from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..engine.spread import RULES
 from .joining import cat
 from .shape_more import narrow
@@ -76,6 +76,8 @@ def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int)
     if y.size:
         if x.dtype == bool_:
             x = cast(x, int64)
+        if scale < 0 and x.dtype in INTEGERS:
+            x, scale = upside_down(x), 1
         consts = (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale))
         launch("argmax", None, (y,), (gathered(x, plan),), consts, dtype=x.dtype)
     return y

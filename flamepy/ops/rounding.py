@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.formula.words import ceil, floor
-from ..core.errors import DTypeError
+from ..core.errors import ArgumentError, DTypeError
 from ..core.op import SCALARS
 from ..core.ops import pointwise
 from ..core.ops.axes import composed, tensors_of
@@ -94,7 +94,7 @@ def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return pointwise.div(a, b)
     if rounding_mode not in ("trunc", "floor"):
-        raise ValueError(f"div: unknown rounding mode: {rounding_mode!r}. Use None, 'trunc' or 'floor'.")
+        raise ArgumentError(f"div: unknown rounding mode: {rounding_mode!r}. Use None, 'trunc' or 'floor'.")
     if rounding_mode == "floor":
         return div_floor(a, b)
     return div_trunc_whole(a, b) if is_whole(a) and is_whole(b) else div_trunc(a, b)
@@ -110,7 +110,7 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     [0.0, 0.5, 1.0]
     """
     if min is None and max is None:
-        raise ValueError("clamp: no bound: min=None, max=None. Give one of them.")
+        raise ArgumentError("clamp: no bound: min=None, max=None. Give one of them.")
     numbers = all([bound is None or isinstance(bound, SCALARS) for bound in (min, max)])
     if not numbers or (isinstance(x, Tensor) and x.dtype.kind in "iub"):
         if numbers or not isinstance(x, Tensor) or x.dtype not in FLOATS:

@@ -65,7 +65,7 @@ def sinh_of(x):
     a = abs(x)
     m = expm1(0.5 * a)
     e = 1.0 + m
-    return copysign(select(a == INF, a, 0.5 * (m + m / e) * (e + 1.0 / e)), x)
+    return copysign(0.5 * (m + select(m > 1e18, 1.0, m / e)) * (e + 1.0 / e), x)
 
 
 def asinh_of(x):

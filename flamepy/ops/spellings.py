@@ -11,7 +11,7 @@ from ..core.ops.copy import cast
 from ..core.pointwise import define, pass_g
 from ..core.words import abs, select
 from ..dtypes import float64
-from . import activations, rounding, trigonometry  # noqa: F401  (what gets other names here)
+from . import activations, bits, rounding, trigonometry  # noqa: F401  (what gets other names here)
 from .powers import pow
 
 define(
@@ -85,6 +85,6 @@ def float_power(a: Any, b: Any) -> Any:
 
 OTHER_NAMES = """absolute=abs negative=neg multiply=mul subtract=sub divide=div true_divide=div greater=gt greater_equal=ge less=lt
     less_equal=le not_equal=ne arcsin=asin arccos=acos arctan=atan arctan2=atan2 arcsinh=asinh arccosh=acosh arctanh=atanh fix=trunc
-    sgn=sign clip=clamp swish=silu"""
+    sgn=sign clip=clamp swish=silu bitwise_invert=bitwise_not lshift=bitwise_left_shift rshift=bitwise_right_shift"""
 for _name, _own in [pair.split("=") for pair in OTHER_NAMES.split()]:
     publish(_name, PUBLIC[_own], HOMES[_own])

@@ -195,6 +195,8 @@ class CpuDevice(Device):
         if x.dtype == out.dtype in HALF:
             dtype = WHOLE
         formula = loops.nonzero if out.dtype == bool_ else loops.odd if (x.dtype, out.dtype) == (float64, float16) else loops.same
+        if out.dtype in INTEGERS and out.dtype.itemsize <= 2:  # in any other kernel 16 bits are floats
+            dtype, formula = WHOLE, loops.same if x.dtype in INTEGERS or x.dtype == bool_ else loops.through_int64
         return self.kernel(loops.map1, formula, dtype, out.size)
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:

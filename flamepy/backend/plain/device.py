@@ -21,7 +21,7 @@ from . import channels, networks, order, recurrent, rows, spans  # noqa: F401  (
 
 def convert(outs: list, ins: list, consts: Sequence[Any]) -> None:
     """out = x in out's dtype."""
-    outs[0][...] = ins[0]
+    outs[0][...] = plain.through_int64(ins[0], outs[0].dtype)
 
 
 def widely(kernel: Callable, outs: list, ins: list, consts: Sequence[Any]) -> None:

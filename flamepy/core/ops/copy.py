@@ -8,7 +8,7 @@ import numpy as np
 
 from ..custom import custom
 from ..door import Door
-from ..dtypes import as_dtype, checked_number, computed, float32
+from ..dtypes import INTEGERS, STORED, as_dtype, checked_number, computed, float32
 from ..errors import ShapeError
 from ..op import SCALARS, launch, like, new
 from ..pointwise import pass_g
@@ -74,6 +74,10 @@ def cast(x, dtype=float32):
     [1, -1]
     """
     y = like(x, dtype=as_dtype(dtype, f"cast: not supported: {dtype}"))
+    if not {x.dtype, y.dtype}.isdisjoint(STORED) and not {x.dtype, y.dtype}.isdisjoint(INTEGERS):
+        between = like(x, dtype=computed(x.dtype if x.dtype in STORED else y.dtype))  # no device converts these at once
+        copy_into(between, x)
+        x = between
     copy_into(y, x)
     return y
 

@@ -61,8 +61,8 @@ erf_op = define(
 abs_op = define("abs", "|x|; the derivative at 0 is 0.", lambda x: abs_word(x), lambda g, x: g * sign(x), kind="number")
 define("sign", "-1, 0 or 1; NaN for NaN. Records a zero gradient.", lambda x: sign(x), zero, kind="number")
 TIES = "NaN if either is. Ties share the gradient equally; NaN passes it on to both, as in PyTorch."
-maximum_op = define("maximum", f"The larger of a and b; {TIES}", lambda a, b: maximum(a, b), maximum_da, maximum_db, kind="number")
-minimum_op = define("minimum", f"The smaller of a and b; {TIES}", lambda a, b: minimum(a, b), maximum_db, maximum_da, kind="number")
+maximum_op = define("maximum", f"The larger of a and b; {TIES}", lambda a, b: maximum(a, b), maximum_da, maximum_db, kind="any")
+minimum_op = define("minimum", f"The smaller of a and b; {TIES}", lambda a, b: minimum(a, b), maximum_db, maximum_da, kind="any")
 where = define(
     "where", "a where the condition holds, b elsewhere.", lambda condition, a, b: select(condition, a, b),
     None, lambda g, condition: select(condition, g, 0.0), lambda g, condition: select(condition, 0.0, g),

@@ -14,6 +14,7 @@ from ..custom import custom
 from ..dtypes import FLOATS, INTEGERS, as_dtype, bool_, computed, int64
 from ..errors import ShapeError
 from ..op import launch, like, share
+from ..pointwise import apply
 from .axes import axes_of, kept_shape, squeezed_shape
 from .copy import cast, filled
 from .pointwise import div, eq, mul
@@ -60,6 +61,15 @@ def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: An
 def countable(x: Any) -> Any:
     """Bools and 32-bit ints are summed in int64."""
     return cast(x, int64) if x.dtype == bool_ or (x.dtype in INTEGERS and x.dtype != int64) else x
+
+
+def inverted(x):
+    """Of integers: the smallest becomes the largest, also where -x does not fit."""
+    return ~x
+
+
+def upside_down(x: Any) -> Any:
+    return apply("min", inverted, (x,), (), x.dtype, x.dtype)
 
 
 @custom(kind="any", home="flamepy")
@@ -138,6 +148,8 @@ def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
         return like(x, plan.shape)
     if x.dtype == bool_:
         return cast(extreme(name, cast(x, int64), axis, keepdims, scale), bool_)
+    if scale < 0 and x.dtype in INTEGERS:
+        return upside_down(extreme(name, upside_down(x), axis, keepdims, 1))
     return fold("fold_max", None, gathered(x, plan), plan, scale)
 
 

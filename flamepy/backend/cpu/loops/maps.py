@@ -114,6 +114,10 @@ def same(x):
     return x
 
 
+def through_int64(x):
+    return np.int64(x)
+
+
 def nonzero(x):
     return x != 0
 

@@ -323,10 +323,11 @@ def minimum_int(a, b):
 
 
 # ----- Tables -----
-F32, F64, I32, I64 = (np.dtype(name) for name in ("float32", "float64", "int32", "int64"))
+F32, F64 = (np.dtype(name) for name in ("float32", "float64"))
+WHOLES = [np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 
 # What typed() puts in the place of a global of this file.
-SWAPS: dict[np.dtype, dict[str, Any]] = {F32: {}, F64: {}, I32: {"whole": np.int32}, I64: {}}
+SWAPS: dict[np.dtype, dict[str, Any]] = {F32: {}, F64: {}, **{dtype: {"whole": dtype.type} for dtype in WHOLES}}
 
 
 def jit(function: Callable, reorder: bool = False) -> Any:
@@ -374,7 +375,7 @@ for word, found in COMPILED.items():
     WORDS[word] = {dtype: jitted(found, dtype, BUILDER) for dtype in (F32, F64)}
 for word, found in (("bell", bell32), ("normal_tail", normal_tail32)):
     WORDS[word][F32] = jitted(found, F32, BUILDER)
-for dtype in (I32, I64):
+for dtype in WHOLES:
     WORDS["select"][dtype] = select
     for word, found in INTEGER.items():
         WORDS[word][dtype] = jitted(found, dtype, BUILDER)

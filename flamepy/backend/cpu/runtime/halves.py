@@ -2,8 +2,9 @@
 
 The array of a bfloat16 buffer is one of uint16, that of a float16 buffer one of int16: NumPy's own types, which Numba looks up fast. A
 kernel that computes gets them as Halves: x[i] is a float32, and what is stored is rounded to the nearest, of two equally near ones to the
-even one. A kernel that only moves numbers, bound for WHOLE, gets them as they are. Each array has a type of its own, so one kernel may
-read float32 and write bfloat16.
+even one. A kernel bound for integers of 8 or 16 bits gets them as they are: as the integers that they may be as well, or, where numbers
+are only moved (WHOLE), as whatever they are. Each array has a
+type of its own, so one kernel may read float32 and write bfloat16.
 
 What a kernel computes has the bits of the float32 kernel, rounded once; on ARM sums over a row may differ before they are rounded, as LLVM
 cuts them otherwise there.
@@ -25,7 +26,6 @@ from numba.core.datamodel.models import ArrayModel, StructModel
 from numba.core.imputils import lower_builtin, lower_getattr
 
 from . import processor
-from .memory import WHOLE
 
 STRIP = 16
 I16, I32, F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
@@ -64,7 +64,8 @@ class HalvesModel(ArrayModel):  # type: ignore[misc]
 
 def in_kernel(kind: Any, dtype: np.dtype) -> Any:
     """The type of an argument inside a kernel that is bound for `dtype`."""
-    halves = isinstance(kind, types.Array) and kind.dtype in (types.uint16, types.int16) and dtype != WHOLE
+    raw = dtype.kind in "iu" and dtype.itemsize <= 2  # there they are integers
+    halves = isinstance(kind, types.Array) and kind.dtype in (types.uint16, types.int16) and not raw
     return Halves(kind.dtype, kind.ndim, kind.layout, not kind.mutable) if halves else kind
 
 

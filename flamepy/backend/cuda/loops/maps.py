@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ....core.words import select
-from ....dtypes import FLOATS, INTEGERS, computed, float16, float64
+from ....dtypes import FLOATS, INTEGERS, computed, float16, float64, int32
 from ...base import Buffer
 from ...formula.dims import merged_dims
-from ..runtime.compat import libdevice
+from ..runtime.compat import libdevice, types
 from ..runtime.family import THREADS, F, blocks, kernel, launcher
 from .runs import aligned_run, aligned_spread, apply_run, at, lanes, load_run, place, run_length, spread_at, spread_run, store_run, table
 from .words import block, thread
@@ -117,6 +117,11 @@ def within_int64(x):
     return select((x >= -9223372036854775808.0) & (x < 9223372036854775808.0), x, -9223372036854775808.0)
 
 
+def cut_off(x):
+    """The low bits are what smaller integers get, as on the other devices: PTX would give the nearest number that fits."""
+    return types.int64(within_int64(x))
+
+
 def odd(x):
     """A float64 as a float32 that a float16 can be rounded from: what was cut off shows in its last bit, or a tie could be made."""
     y = libdevice.double2float_rz(x)
@@ -194,6 +199,6 @@ def copier(device: Any, out: Any, x: Any) -> Any:
     elif (x.dtype, out.dtype) == (float64, float16):
         formula = odd
     elif x.dtype in FLOATS and out.dtype in INTEGERS:
-        formula = within_int32 if out.dtype.itemsize == 4 else within_int64
+        formula = within_int32 if out.dtype == int32 else within_int64 if out.dtype.itemsize == 8 else cut_off
     grid = cut(run_of(out, x))
     return device.kernel(map_runs, formula, dtype, raw).on(grid(out.size), grid)

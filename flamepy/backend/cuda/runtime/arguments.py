@@ -35,15 +35,16 @@ def arguments(given: Sequence[Any], raw: bool) -> tuple[tuple[Any, ...], list[An
 
 
 UNSIGNED = {size: np.dtype(f"uint{8 * size}") for size in (1, 2, 4, 8)}
-NUMBER: dict[str, Any] = {name: getattr(np, name) for name in ("int32", "int64", "float32", "float64")} | {"boolean": np.bool_}
+NUMBER: dict[str, Any] = {name: getattr(np, name) for name in ("int32", "int64", "uint64", "float32", "float64")} | {"boolean": np.bool_}
 KINDS: dict[type, str] = {
     float: "float64",  # of norms, which are float64
     np.float32: "float32",
     np.float64: "float64",
     bool: "boolean",
     np.bool_: "boolean",
-    np.int32: "int32",
-    np.int64: "int64",
+    **dict.fromkeys((np.int8, np.uint8, np.int16, np.uint16, np.int32), "int32"),
+    **dict.fromkeys((np.uint32, np.int64), "int64"),
+    np.uint64: "uint64",
 }
 
 
