@@ -114,6 +114,10 @@ from .gradients.norm import ClipResult as ClipResult
 from .gradients.norm import grad_norm as grad_norm
 from .gradients.private import private_gradients as private_gradients
 from .gradients.scaling import GradScaler as GradScaler
+from .ops.random import exponential as exponential
+from .ops.random import normal as normal
+from .ops.random import randint as randint
+from .ops.random import randperm as randperm
 from .ops.rowwise import rowwise as rowwise
 from .optimizers import LAMB as LAMB
 from .optimizers import LARS as LARS
@@ -147,6 +151,7 @@ from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
 from .regularizer import GradientTracker as GradientTracker
 from .regularizer import Pipeline as Pipeline
+from .rng import Generator as Generator
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state

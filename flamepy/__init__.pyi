@@ -128,6 +128,7 @@ from .ops import atleast_1d as atleast_1d
 from .ops import atleast_2d as atleast_2d
 from .ops import atleast_3d as atleast_3d
 from .ops import baddbmm as baddbmm
+from .ops import bernoulli as bernoulli
 from .ops import binary_cross_entropy as binary_cross_entropy
 from .ops import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from .ops import bincount as bincount
@@ -145,6 +146,7 @@ from .ops import broadcast_to as broadcast_to
 from .ops import bucketize as bucketize
 from .ops import cast as cast
 from .ops import cat as cat
+from .ops import categorical as categorical
 from .ops import cdist as cdist
 from .ops import ceil as ceil
 from .ops import celu as celu
@@ -271,6 +273,7 @@ from .ops import mse_loss as mse_loss
 from .ops import msort as msort
 from .ops import mul as mul
 from .ops import multi_dot as multi_dot
+from .ops import multinomial as multinomial
 from .ops import multiply as multiply
 from .ops import mv as mv
 from .ops import nan_to_num as nan_to_num
@@ -290,6 +293,7 @@ from .ops import not_equal as not_equal
 from .ops import one_hot as one_hot
 from .ops import outer as outer
 from .ops import pad as pad
+from .ops import permutation as permutation
 from .ops import permute as permute
 from .ops import positive as positive
 from .ops import pow as pow
@@ -321,6 +325,7 @@ from .ops import scatter_reduce as scatter_reduce
 from .ops import searchsorted as searchsorted
 from .ops import selu as selu
 from .ops import sgn as sgn
+from .ops import shuffle as shuffle
 from .ops import sigmoid as sigmoid
 from .ops import sign as sign
 from .ops import signbit as signbit
@@ -377,6 +382,10 @@ from .ops import view_as as view_as
 from .ops import vstack as vstack
 from .ops import where as where
 from .ops import xlogy as xlogy
+from .ops.random import exponential as exponential
+from .ops.random import normal as normal
+from .ops.random import randint as randint
+from .ops.random import randperm as randperm
 from .ops.rowwise import rowwise as rowwise
 from .optimizers import LAMB as LAMB
 from .optimizers import LARS as LARS
@@ -410,6 +419,7 @@ from .parameter import Parameter as Parameter
 from .parameter import ParameterDict as ParameterDict
 from .regularizer import GradientTracker as GradientTracker
 from .regularizer import Pipeline as Pipeline
+from .rng import Generator as Generator
 from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state

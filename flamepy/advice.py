@@ -31,14 +31,9 @@ LOSSES = {
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
 WRITTEN_OUT = spread({
     "equal": "flamepy.array_equal(x, y)",
-
-
-
 })  # fmt: skip
 SHARED = {
     **{name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")},
-    "bernoulli": "(flamepy.rand_like(x) < x).to(x.dtype)",
-    "multinomial": "numpy.random.default_rng().choice(n, p=x.numpy())",
 }  # fmt: skip
 SAME = {
     "LeakyReLU": "leaky_relu", "ELU": "elu", "Softplus": "softplus", "GLU": "glu", "LogSigmoid": "logsigmoid", "ReLU6": "relu6",
@@ -69,10 +64,10 @@ ADVICE = {
         "as_tensor asarray": "flamepy.tensor(data)", "from_numpy": "flamepy.tensor(array)", "Module": "flamepy.nn.Module",
         "set_grad_enabled": "flamepy.no_grad() or flamepy.enable_grad()",
         **{name: f"flamepy.{dtype}" for name, dtype in TYPES.items() if name != dtype},
-        "randint": "flamepy.tensor(numpy's integers)", "concat concatenate": "flamepy.cat",
+        "concat concatenate": "flamepy.cat",
         "empty": "flamepy.zeros(shape)", "empty_like": "flamepy.zeros_like(x)", "is_tensor": "isinstance(x, flamepy.Tensor)",
-        "numel": "x.numel()", "randperm": "flamepy.tensor(numpy's permutation)",
-        "Generator": "flamepy.manual_seed(n)", "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)",
+        "numel": "x.numel()",
+        "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)",
         "finfo": "numpy.finfo(x.dtype)", "set_num_threads": "numba.set_num_threads(n)", "set_printoptions": "numpy.set_printoptions()",
         "use_deterministic_algorithms backends": "Leave it out: results have the same bits from run to run",
         "distributed": "Leave it out: one process uses all threads", "amp": "Use flamepy.autocast(flamepy.bfloat16)",

@@ -88,24 +88,24 @@ def from_dlpack(x: Any, device: Any = None) -> Tensor:
     return tensor(x, device=device)
 
 
-def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Any = None) -> Tensor:
     """Uniform numbers in [0, 1)."""
-    return random_tensor("rand", "philox_uniform", shape_of("rand", shape), 0.0, 1.0, dtype, device, requires_grad)
+    return random_tensor("rand", "philox_uniform", shape_of("rand", shape), 0.0, 1.0, dtype, device, requires_grad, generator)
 
 
-def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """randn() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
-    return randn(floats("randn_like", x).shape, mean=mean, std=std, dtype=x.dtype, device=x.device)
+    return randn(floats("randn_like", x).shape, mean=mean, std=std, dtype=x.dtype, device=x.device, generator=generator)
 
 
-def rand_like(x: Tensor) -> Tensor:
+def rand_like(x: Tensor, generator: Any = None) -> Tensor:
     """rand() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
-    return rand(floats("rand_like", x).shape, dtype=x.dtype, device=x.device)
+    return rand(floats("rand_like", x).shape, dtype=x.dtype, device=x.device, generator=generator)
 
 
-def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0, generator: Any = None) -> Tensor:
     """uniform() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
-    return uniform(floats("uniform_like", x).shape, low, high, dtype=x.dtype, device=x.device)
+    return uniform(floats("uniform_like", x).shape, low, high, dtype=x.dtype, device=x.device, generator=generator)
 
 
 def floats(name: str, x: Any) -> Tensor:

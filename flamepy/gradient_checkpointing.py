@@ -27,11 +27,11 @@ from .dtypes import check_function
 from .engine.autocast import here, reading
 from .engine.entries import observers, set_observers
 from .parameter import Parameter
-from .rng import Moves
+from .rng import go_back, places
 from .tensors import Tensor
 
 
-class Rewind(Moves):
+class Rewind:
     """The place in the random numbers where a block began, to go back to when it runs again; so in every replay of a step."""
 
     def __init__(self) -> None:
@@ -44,14 +44,14 @@ class Rewind(Moves):
     __hash__ = object.__hash__
 
     def begin(self) -> None:
-        self.began = self.saved()
+        self.began = places()
 
     def back(self) -> None:
-        self.now = self.saved()
-        self.restore(self.began)
+        self.now = places()
+        go_back(self.began)
 
     def forth(self) -> None:
-        self.restore(self.now)
+        go_back(self.now)
 
 
 class Read(NamedTuple):

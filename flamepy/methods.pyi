@@ -155,6 +155,9 @@ class Methods(TensorMethods):
     # flamepy/ops/vectors.py: baddbmm
     def baddbmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """beta x + alpha a @ b, of stacks. See flamepy.baddbmm."""
+    # flamepy/ops/random.py: bernoulli
+    def bernoulli(self, generator: TensorLike | None = None) -> Tensor:
+        """1 with probability p, else 0, for each number of p, in its type. Nothing is recorded. See flamepy.bernoulli."""
     # flamepy/ops/losses.py: binary_cross_entropy
     def binary_cross_entropy(self, target: TensorLike, weight: TensorLike | None = None, *, reduction: str = 'mean') -> Tensor:
         """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each. See flamepy.binary_cross_entropy."""
@@ -216,6 +219,12 @@ class Methods(TensorMethods):
     @overload
     def cat(self, dim: int = 0) -> Tensor:
         """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.cat."""
+    # flamepy/ops/random.py: categorical
+    @overload
+    def categorical(self, axis: int = -1, generator: TensorLike | None = None) -> Tensor: ...
+    @overload
+    def categorical(self, dim: int = -1, generator: TensorLike | None = None) -> Tensor:
+        """A class id (int64) for each row of logits along an axis, drawn with the probabilities softmax(logits). (By Gumbel's maximum.) See flamepy.categorical."""
     # flamepy/ops/vectors.py: cdist
     def cdist(self, b: TensorLike, p: float = 2.0) -> Tensor:
         """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are See flamepy.cdist."""
@@ -334,7 +343,7 @@ class Methods(TensorMethods):
     def dot(self, b: TensorLike) -> Tensor:
         """The sum of products of two vectors, the product of two matrices, as in NumPy; a number multiplies, stacks of matrices are multiplied See flamepy.dot."""
     # flamepy/ops/random.py: dropout
-    def dropout(self, p: float = 0.5, training: bool = True) -> Tensor:
+    def dropout(self, p: float = 0.5, training: bool = True, generator: TensorLike | None = None) -> Tensor:
         """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0. See flamepy.dropout."""
     # flamepy/ops/stacking.py: dstack
     def dstack(self) -> Tensor:
@@ -672,6 +681,9 @@ class Methods(TensorMethods):
     # flamepy/ops/contractions.py: multi_dot
     def multi_dot(self) -> Tensor:
         """The product of two or more matrices in the order that multiplies least; the first and the last may be vectors. Also in linalg. See flamepy.multi_dot."""
+    # flamepy/ops/random.py: multinomial
+    def multinomial(self, num_samples: int, replacement: bool = False, generator: TensorLike | None = None) -> Tensor:
+        """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's. See flamepy.multinomial."""
     # flamepy/core/ops/pointwise.py: "mul"
     def multiply(self, b: TensorLike, /) -> Tensor:
         """a * b. See flamepy.multiply."""
@@ -782,6 +794,12 @@ class Methods(TensorMethods):
     # flamepy/ops/vectors.py: outer
     def outer(self, b: TensorLike) -> Tensor:
         """All products of an element of a and one of b. See flamepy.outer."""
+    # flamepy/ops/random.py: permutation
+    @overload
+    def permutation(self, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
+    @overload
+    def permutation(self, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
+        """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. See flamepy.permutation."""
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
@@ -939,6 +957,12 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "sign"
     def sgn(self) -> Tensor:
         """-1, 0 or 1; NaN for NaN. Records a zero gradient. See flamepy.sgn."""
+    # flamepy/ops/random.py: shuffle
+    @overload
+    def shuffle(self, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
+    @overload
+    def shuffle(self, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
+        """permutation(), by another name: a new tensor, where NumPy's changes x in place. See flamepy.shuffle."""
     # flamepy/ops/activations.py: "sigmoid"
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)). See flamepy.sigmoid."""

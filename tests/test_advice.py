@@ -67,14 +67,6 @@ def test_what_is_written_out_is_pytorchs(name):
         assert np.allclose(np.asarray(ours), np.asarray(his), 1e-4, 1e-5), (ours, his)
 
 
-def test_what_is_written_out_for_one_owner_runs():
-    for owner in ("Tensor", "flamepy"):
-        draw = eval(ADVICE[owner]["bernoulli"].removeprefix("Use "), {"flamepy": fp, "x": fp.tensor([0.0, 1.0])})
-        assert draw.tolist() == [0.0, 1.0]
-        drawn = eval(ADVICE[owner]["multinomial"].removeprefix("Use "), {"numpy": np, "n": 2, "x": fp.tensor([0.0, 1.0])})
-        assert drawn == 1
-
-
 def test_a_slip_gets_the_name_that_was_meant():
     with pytest.raises(AttributeError, match=r"flamepy: no such name: 'soft_max'. Did you mean 'softmax'\?"):
         fp.soft_max  # noqa: B018

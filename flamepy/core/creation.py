@@ -34,14 +34,20 @@ def ones(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     return full(shape_of("ones", shape), 1, dtype, device, requires_grad)
 
 
-def randn(*shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def randn(
+    *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
     """Normally distributed numbers."""
-    return random_tensor("randn", "philox_normal", shape_of("randn", shape), mean, std, dtype, device, requires_grad)
+    return random_tensor("randn", "philox_normal", shape_of("randn", shape), mean, std, dtype, device, requires_grad, generator)
 
 
-def uniform(shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def uniform(
+    shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
     """Uniform numbers in [low, high)."""
-    return random_tensor("uniform", "philox_uniform", shape_of("uniform", (shape,)), low, high, dtype, device, requires_grad)
+    return random_tensor("uniform", "philox_uniform", shape_of("uniform", (shape,)), low, high, dtype, device, requires_grad, generator)
 
 
 def shape_of(name: str, given: tuple) -> tuple[int, ...]:
@@ -51,7 +57,9 @@ def shape_of(name: str, given: tuple) -> tuple[int, ...]:
     return shape
 
 
-def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
+def random_tensor(
+    name: str, loop: str, shape: Any, a: float, b: float, dtype: Any, device: Any, requires_grad: bool, generator: Any = None
+) -> Tensor:  # fmt: skip
     kind = float32 if dtype is None else as_dtype(dtype)
     if kind not in FLOATS:
         raise DTypeError(f"{name}: makes floats: asked for {kind}. Cast the result.")
@@ -64,5 +72,5 @@ def random_tensor(name: str, loop: str, shape: Any, a: float, b: float, dtype: A
     t: Tensor = new(shape, kind, device_of(device))
     if t.size:
         consts = Door.number(a, t.spec.computed), Door.number(b, t.spec.computed)
-        launch(loop, None, (t,), (over(next_key(t.device), (3,)),), consts)
+        launch(loop, None, (t,), (over(next_key(t.device, generator), (3,)),), consts)
     return t.requires_grad_() if requires_grad else t

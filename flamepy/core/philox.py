@@ -59,6 +59,17 @@ def unit53(a, b):
     return real(((a >> 5) << 26) | (b >> 6)) * STEP_53
 
 
+def whole63(a, b):
+    """A whole number from 63 bits."""
+    return ((a & 0x7FFFFFFF) << 32) | b
+
+
+def wholes(block, seed, stream, step):
+    """A block's whole numbers: two."""
+    a, b, c, d = words_at(block, seed, stream, step)
+    return whole63(a, b), whole63(c, d)
+
+
 def between(u, low, high):
     """low + u * (high - low), kept below high where rounding would reach it."""
     value = low + u * (high - low)

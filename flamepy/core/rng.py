@@ -47,8 +47,9 @@ def manual_seed(seed: int) -> None:
     generator.place = checked_seed(seed), 0, 0
 
 
-def next_key(device: Device) -> Any:
-    """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step."""
+def next_key(device: Device, source: Any = None) -> Any:
+    """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step, from the thread's generator or
+    another `source`."""
     key = device.empty(3, int64)
-    device.fill(key, generator.take)
+    device.fill(key, (source or generator).take)
     return key

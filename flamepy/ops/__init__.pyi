@@ -574,6 +574,15 @@ def batch_norm(
     [[-1.0], [1.0]]
     """
 
+# flamepy/ops/random.py: bernoulli
+def bernoulli(p: TensorLike, generator: TensorLike | None = None) -> Tensor:
+    """1 with probability p, else 0, for each number of p, in its type. Nothing is recorded.
+
+    Shapes: p's. Raises ValueError for what is no probability.
+    >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()
+    [0.0, 1.0]
+    """
+
 # flamepy/ops/products.py: bilinear
 def bilinear(x1: TensorLike, x2: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """y[..., o] = x1[..., :] @ weight[o] @ x2[..., :] + bias[o]. Shapes: (..., n), (..., m), (o, n, m), (o,); the result (..., o).
@@ -734,6 +743,18 @@ def cat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
     """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
     >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
     [1.0, 2.0, 3.0]
+    """
+
+# flamepy/ops/random.py: categorical
+@overload
+def categorical(logits: TensorLike, axis: int = -1, generator: TensorLike | None = None) -> Tensor: ...
+@overload
+def categorical(logits: TensorLike, dim: int = -1, generator: TensorLike | None = None) -> Tensor:
+    """A class id (int64) for each row of logits along an axis, drawn with the probabilities softmax(logits). (By Gumbel's maximum.)
+
+    Shapes: logits' without the axis.
+    >>> fp.categorical(fp.tensor([[0.0, 99.0], [99.0, 0.0]])).tolist()
+    [1, 0]
     """
 
 # flamepy/ops/vectors.py: cdist
@@ -1264,7 +1285,7 @@ def drop_block2d(x: TensorLike, p: float, block_size: int, training: bool = True
     """
 
 # flamepy/ops/random.py: dropout
-def dropout(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout(x: TensorLike, p: float = 0.5, training: bool = True, generator: TensorLike | None = None) -> Tensor:
     """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
 
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
@@ -2816,6 +2837,16 @@ def multilabel_soft_margin_loss(
     0.6931
     """
 
+# flamepy/ops/random.py: multinomial
+def multinomial(probs: TensorLike, num_samples: int, replacement: bool = False, generator: TensorLike | None = None) -> Tensor:
+    """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's.
+
+    Shapes: (n,) or (rows, n) give (num_samples,) or (rows, num_samples). Raises ShapeError for more than n that are not put back,
+    ValueError for numbers that are no probabilities.
+    >>> fp.multinomial(fp.tensor([0.0, 1.0]), 3, replacement=True).tolist()
+    [1, 1, 1]
+    """
+
 # flamepy/core/ops/pointwise.py: "mul"
 def multiply(a: TensorLike, b: TensorLike, /) -> Tensor:
     """a * b.
@@ -3068,6 +3099,18 @@ def pairwise_distance(x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float
     Shapes: any two that broadcast; the last axis goes unless keepdim. Raises ShapeError.
     >>> round(F.pairwise_distance(fp.tensor([[0.0, 0.0]]), [[3.0, 4.0]]).item(), 3)
     5.0
+    """
+
+# flamepy/ops/random.py: permutation
+@overload
+def permutation(x: TensorLike, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
+@overload
+def permutation(x: TensorLike, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
+    """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's.
+
+    Shapes: x's.
+    >>> sorted(fp.permutation(fp.tensor([1.0, 2.0])).tolist())
+    [1.0, 2.0]
     """
 
 # flamepy/core/ops/shape.py: permute
@@ -3607,6 +3650,18 @@ def sgn(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.sign(fp.tensor([-1.5, 1.5])).tolist()]
     [-1.0, 1.0]
+    """
+
+# flamepy/ops/random.py: shuffle
+@overload
+def shuffle(x: TensorLike, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
+@overload
+def shuffle(x: TensorLike, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
+    """permutation(), by another name: a new tensor, where NumPy's changes x in place.
+
+    Shapes: x's.
+    >>> sorted(fp.shuffle(fp.tensor([1.0, 2.0])).tolist())
+    [1.0, 2.0]
     """
 
 # flamepy/ops/activations.py: "sigmoid"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.kernels import inside, kernel
+from ...core import philox
+from ...core.kernels import drawn, inside, kernel
 
 
 @kernel
@@ -45,3 +46,10 @@ def last_rows(F, outs, ins, consts):
     y[...] = -1
     if y.size:
         np.maximum.at(y, inside(index, y.size), np.arange(index.size))
+
+
+@kernel
+def philox_whole(F, outs, ins, consts):
+    """Whole numbers from low on, of so many."""
+    (out,), (key,), (low, many) = outs, ins, consts
+    out[...] = low + drawn(philox.wholes, out, 2, out.dtype, key) % many

@@ -6,7 +6,7 @@ the last elements, fewer than a block serves, are made on their own.
 
 from __future__ import annotations
 
-from ....core.philox import SINGLE, between, normals, uniforms, unit24, words_at
+from ....core.philox import SINGLE, between, normals, uniforms, unit24, wholes, words_at
 from ....core.philox import philox4x32 as philox4x32  # the tests hold it against the published vectors
 from ....core.words import EPS, real, select
 from ..runtime.family import launcher, loop
@@ -73,6 +73,19 @@ def philox_uniform(part, out, key, low, high):
 def philox_normal(part, out, key, mean, std):
     """out = normal numbers of that mean and standard deviation."""
     fill_blocks(part, out, key, real(mean), real(std), four_normals)
+
+
+@loop
+def philox_whole(part, out, key, low, many):
+    """out = whole numbers from low on, of so many: 63 random bits each."""
+    seed, stream, step = key[0], key[1], key[2]
+    blocks = (out.size + 1) // 2
+    for t in tasks(part, (blocks + BLOCKS - 1) // BLOCKS):
+        for block in range(t * BLOCKS, min(blocks, (t + 1) * BLOCKS)):
+            a, b = wholes(block, seed, stream, step)
+            out[2 * block] = low + a % many
+            if 2 * block + 1 < out.size:
+                out[2 * block + 1] = low + b % many
 
 
 @loop
@@ -148,6 +161,11 @@ def uniform_launcher(go, outs, ins, low, high):
 @launcher(name="philox_normal")
 def normal_launcher(go, outs, ins, mean, std):
     go(philox_normal, outs, ins, (mean, std))
+
+
+@launcher(name="philox_whole")
+def whole_launcher(go, outs, ins, low, many):
+    go(philox_whole, outs, ins, (low, many))
 
 
 @launcher(name="philox_add")

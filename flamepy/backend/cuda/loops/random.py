@@ -6,7 +6,7 @@ float64. The ten rounds are written here with 32-bit integers and products of 64
 
 from __future__ import annotations
 
-from ....core.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, between, gauss, unit53
+from ....core.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, between, gauss, unit53, whole63
 from ....core.words import EPS, real, select
 from ..runtime.compat import types
 from ..runtime.family import THREADS, blocks, kernel, launcher
@@ -111,6 +111,18 @@ def normal(out, key, mean, std):
 
 
 @kernel
+def whole(out, key, low, many):
+    """Whole numbers from low on, of so many."""
+    number = types.int64(block()) * THREADS + thread()
+    i = 2 * number
+    if i < out.size:
+        a, b, c, d = four_words(number, key)
+        out[i] = low + whole63(types.int64(a), types.int64(b)) % many
+        if i + 1 < out.size:
+            out[i + 1] = low + whole63(types.int64(c), types.int64(d)) % many
+
+
+@kernel
 def add_normal(x, key, width, start):
     """x += width[0] * normal numbers, those from number `start` of the stream on."""
     number, skip = block() * THREADS + thread(), start % served()
@@ -169,6 +181,11 @@ def philox_uniform(go, outs, ins, low, high):
 @launcher
 def philox_normal(go, outs, ins, mean, std):
     go(normal, outs, ins, (mean, std), grid=grid(outs[0]))
+
+
+@launcher
+def philox_whole(go, outs, ins, low, many):
+    go(whole, outs, ins, (low, many), grid=blocks(outs[0].size, 2 * THREADS))
 
 
 @launcher
