@@ -98,6 +98,16 @@ def test_encoder_and_decoder_are_pytorchs(options: dict[str, Any], device: str) 
         )
 
 
+@ON
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_encoder_and_decoder_together_are_pytorchs(device: str) -> None:
+    options = {"num_encoder_layers": 1, "num_decoder_layers": 2, "dim_feedforward": 16, "dropout": 0.0}
+    ours, theirs = (n.Transformer(8, 2, **options) for n in (nn, torch.nn))
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    np.testing.assert_array_equal(mask.numpy(), torch.nn.Transformer.generate_square_subsequent_mask(5).numpy())
+    same(ours, theirs, lambda m, t, x, y: m(x, y, tgt_mask=t(mask.numpy()), tgt_is_causal=True), numbers(3, 2, 8), numbers(5, 2, 8))
+
+
 def test_what_pytorch_has_and_is_not_here_is_refused() -> None:
     for options in ({"kdim": 4}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"vdim": 3}):
         with pytest.raises(ValueError, match=next(iter(options))):

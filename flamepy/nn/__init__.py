@@ -115,6 +115,7 @@ from .resampling import Upsample as Upsample
 from .resampling import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .resampling import UpsamplingNearest2d as UpsamplingNearest2d
 from .transformer import MultiheadAttention as MultiheadAttention
+from .transformer import Transformer as Transformer
 from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
 from .transformer import TransformerEncoder as TransformerEncoder

@@ -253,3 +253,36 @@ class TransformerDecoder(Stack):
         """tgt and memory as a layer takes them -> the shape of tgt."""
         masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
         return self.run(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
+
+
+class Transformer(Module):
+    """An encoder and a decoder that looks at what it gives (Vaswani et al. 2017), as PyTorch has them: a norm at the end of each."""
+
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6, dim_feedforward: int = 2048,
+        dropout: float = 0.1, activation: Any = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
+        bias: bool = True, **place: Any,
+    ):  # fmt: skip
+        given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        norms = [LayerNorm(d_model, layer_norm_eps, bias=bias, **place) for _ in range(2)]
+        self.encoder = TransformerEncoder(TransformerEncoderLayer(*given, **place), num_encoder_layers, norms[0])
+        self.decoder = TransformerDecoder(TransformerDecoderLayer(*given, **place), num_decoder_layers, norms[1])
+        for p in self.parameters():
+            if p.ndim > 1:
+                init.xavier_uniform(p)
+
+    def forward(
+        self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None, src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None, src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """src (S, B, d_model) and tgt (T, B, d_model), or batch first -> the shape of tgt. Masks: see MultiheadAttention.forward."""
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+        """A mask (sz, sz) of floats to be added, -inf where a row would see a later one."""
+        shape = np.full((size("Transformer", "sz", sz),) * 2, -np.inf, np.float32)
+        return Tensor.of("Transformer", np.triu(shape, 1), device).to(dtype)
