@@ -325,9 +325,9 @@ def expected(case: str, steps: int) -> list[Arrays]:
     return path
 
 
-def check(case: str, params: fp.ParameterDict, steps: int) -> None:
+def check(case: str, params: fp.ParameterDict, steps: int, atol: float = 1e-12) -> None:
     """Train as the oracle does. Prodigy's distance makes more of the last bits."""
-    atol = 1e-10 if case.startswith("prodigy") else 1e-12
+    atol = 1e-10 if case.startswith("prodigy") else atol
     for n, (mine, theirs) in enumerate(zip(train(params, made(case, params), 0, steps), expected(case, steps), strict=True)):
         for name, a in mine.items():
             np.testing.assert_allclose(a, theirs[name], rtol=1e-10, atol=atol, err_msg=f"step {n} {name}")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case
+from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
 from reference_channels import CHANNELS, CHANNELS_INTERNAL
 from reference_losses import LOSSES, LOSSES_INTERNAL
@@ -293,10 +293,10 @@ ROWS = {
         np.abs(x - t) < delta, 0.5 * (x - t)**2, delta * (np.abs(x - t) - 0.5 * delta))), R, R, shapes=PAIRS,
         attrs=[*REDUCTIONS, {"delta": 0.6}]),
     "binary_cross_entropy": case(
-        loss(lambda x, t, weight=1.0: -weight * (t * np.log(x) + (1 - t) * np.log1p(-x))), UNIT, UNIT, shapes=PAIRS,
+        loss(lambda x, t, weight=1.0: -weight * (t * np.log(x) + (1 - t) * np.log1p(-x))), UNIT, fixed(UNIT), shapes=PAIRS,
         attrs=REDUCTIONS, also=[(PAIRS[0], (), {"weight": np.array([0.5, 1.0, 2.0, 3.0])})]),
     "binary_cross_entropy_with_logits": case(
-        loss(lambda x, t, weight=1.0, **o: weight * bce_with_logits(x, t, **o)), R, UNIT, shapes=PAIRS, attrs=REDUCTIONS, also=[
+        loss(lambda x, t, weight=1.0, **o: weight * bce_with_logits(x, t, **o)), R, fixed(UNIT), shapes=PAIRS, attrs=REDUCTIONS, also=[
             (PAIRS[0], (), {"pos_weight": np.array([0.5, 1.0, 2.0, 3.0]), "weight": np.array([[0.5], [1.0], [2.0]])})]),
     "scaled_dot_product_attention": case(attention, R, R, R, shapes=HEADS, attrs=[{}, {"is_causal": True}],
                                          second=False, also=[

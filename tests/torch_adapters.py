@@ -192,8 +192,10 @@ LOSSES: dict[str, Row] = {
     "nn.functional.l1_loss": Row("l1_loss", F.l1_loss),
     "nn.functional.smooth_l1_loss": Row("smooth_l1_loss", F.smooth_l1_loss),
     "nn.functional.huber_loss": Row("huber_loss", F.huber_loss),
-    "nn.functional.binary_cross_entropy": Row("binary_cross_entropy", F.binary_cross_entropy),
-    "nn.functional.binary_cross_entropy_with_logits": Row("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits),
+    "nn.functional.binary_cross_entropy": Row("binary_cross_entropy", F.binary_cross_entropy, fixed=(1,)),
+    "nn.functional.binary_cross_entropy_with_logits": Row(
+        "binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, fixed=(1,)
+    ),
     **{name: Row(op, call, **more) for name, (op, call, more) in ROWS.items()},
 }
 NETWORK: dict[str, Row] = {

@@ -117,17 +117,13 @@ def bce_logits_dx(g, x, target, pos_weight):
     return g * ((1.0 - target) * s - target * pos_weight * (1.0 - s))
 
 
-def bce_logits_dtarget(g, x, pos_weight):
-    return g * ((pos_weight - 1.0) * (log(1.0 + exp_down(-abs(x))) + maximum(-x, 0.0)) - x)
-
-
 bce_op = define(
     "bce", "-(t log x + (1 - t) log(1 - x)), each logarithm at least -100.",
     lambda x, target: -(target * maximum(log(x), -100.0) + (1.0 - target) * maximum(log1p(-x), -100.0)),
     lambda g, x, target: g * (x - target) / maximum(x * (1.0 - x), 1e-12),
-    lambda g, x: g * (maximum(log(1.0 - x), -100.0) - maximum(log(x), -100.0)), title="binary_cross_entropy", home="",
+    None, title="binary_cross_entropy", home="",
 )  # fmt: skip
-bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, bce_logits_dtarget, None, title="binary_cross_entropy_with_logits")
+bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits")
 
 
 def check_probabilities(smallest: Any, largest: Any) -> None:
@@ -158,7 +154,7 @@ def spread_weight(name: str, what: str, weight: Any, x: Any) -> Any:
 def binary_cross_entropy(x: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each.
 
-    Shapes and errors: as mse_loss; ValueError for x outside [0, 1].
+    Shapes and errors: as mse_loss; ValueError for x outside [0, 1]. No gradient reaches the target.
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
     0.6931
     """
@@ -176,7 +172,7 @@ def binary_cross_entropy_with_logits(
 ) -> Any:  # fmt: skip
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element.
 
-    Shapes and errors: as mse_loss. No gradient reaches a pos_weight.
+    Shapes and errors: as mse_loss. No gradient reaches the target or a pos_weight.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
     """
