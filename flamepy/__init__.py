@@ -23,6 +23,7 @@ from .engine import attach as _attach  # noqa: F401
 # isort: split
 from . import cuda as cuda
 from . import gradient_clip as gradient_clip
+from . import metrics as metrics
 from . import nn as nn
 from . import ops as ops
 from . import regularizer as regularizer
@@ -169,8 +170,8 @@ globals().update({name: function for name, function in _PUBLIC.items() if _HOMES
 
 # The modules that a user may import; the others hold what stands above.
 _MODULES = (
-    "autograd", "cuda", "gradient", "gradient_checkpointing", "gradient_clip", "nn", "ops", "optimizers", "parameter", "regularizer",
-    "schedules", "train", "transforms", "words",
+    "autograd", "cuda", "gradient", "gradient_checkpointing", "gradient_clip", "metrics", "nn", "ops", "optimizers", "parameter",
+    "regularizer", "schedules", "train", "transforms", "words",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 # fmt: off
 from . import cuda as cuda
 from . import gradient_clip as gradient_clip
+from . import metrics as metrics
 from . import nn as nn
 from . import ops as ops
 from . import regularizer as regularizer

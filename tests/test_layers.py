@@ -23,7 +23,7 @@ LAYERS = [
     "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
     "ops", "reading", "tensors", "creation", "stored", "parameter", "capture",
     "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
-    "nn", "saving", "cuda",
+    "nn", "metrics", "saving", "cuda",
     "train", "command",
 ]  # fmt: skip
 SIDE_BY_SIDE = [
