@@ -600,7 +600,7 @@ def binary_cross_entropy(
 ) -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each.
 
-    Shapes and errors: as mse_loss; ValueError for x outside [0, 1].
+    Shapes and errors: as mse_loss; ValueError for x outside [0, 1]. No gradient reaches the target.
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
     0.6931
     """
@@ -616,7 +616,7 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element.
 
-    Shapes and errors: as mse_loss. No gradient reaches a pos_weight.
+    Shapes and errors: as mse_loss. No gradient reaches the target or a pos_weight.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
     """
