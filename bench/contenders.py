@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from . import unets
 from .libraries import Jax, torch_module
 from .networks import CLIP, LR, Gpt, Lstm, Row, Shape, batch, sequential, weights
 from .resnets import MOMENTUM, ResNet
+from .unets import UNet
 
 Step = Callable[[], tuple[float, Any]]
 
@@ -79,7 +81,10 @@ def torch_lstm(shape: Lstm) -> Any:
 def torch_model(shape: Shape) -> Any:
     if isinstance(shape, Gpt):
         return torch_gpt(shape)
-    return torch_lstm(shape) if isinstance(shape, Lstm) else sequential(torch_module().nn, shape)
+    torch = torch_module()
+    if isinstance(shape, UNet):
+        return unets.model(torch.nn, torch.cat, shape)
+    return torch_lstm(shape) if isinstance(shape, Lstm) else sequential(torch.nn, shape)
 
 
 def torch_step(shape: Shape, compiled: bool = False, device: str = "cpu", half: bool = False) -> Step:

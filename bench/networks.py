@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import resnets
+from . import resnets, unets
 from .resnets import ResNet
+from .unets import UNet
 
 LR = 1e-3
 CLIP = 1.0
@@ -52,7 +53,7 @@ class Row(NamedTuple):
     decay: float = 0.0
 
 
-Shape = Gpt | Lstm | Row | ResNet
+Shape = Gpt | Lstm | Row | ResNet | UNet
 
 
 def mlp(batch: int, *sizes: int) -> Row:
@@ -73,6 +74,7 @@ SHAPES: dict[str, Shape] = {
     "mlp-small": mlp(64, 784, 256, 128, 10),
     "mlp-large": mlp(512, 784, 1024, 1024, 10),
     "resnet": ResNet(64, 16),
+    "u-net": UNet(32, 4),
     "digits-cnn": Row(CNN, (1, 8, 8), 64),
     "lstm": Lstm(2, 128, 256, 64, 16, 2000),
 }
@@ -82,6 +84,9 @@ def sizes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(name, shape) of every parameter."""
     if isinstance(shape, ResNet):
         yield from resnets.sizes(shape)
+        return
+    if isinstance(shape, UNet):
+        yield from unets.sizes(shape)
         return
     if isinstance(shape, Row):
         for i, (kind, *ends) in enumerate(shape.layers):
@@ -136,6 +141,9 @@ def batch(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(shape, Lstm):
         ids = random.integers(0, shape.vocabulary, (2, shape.context, shape.batch))
         return ids[0], ids[1].reshape(-1)
+    if isinstance(shape, UNet):  # a class for each pixel
+        pixels = shape.batch * shape.size**2
+        return random.standard_normal((shape.batch, *shape.shape), np.float32), random.integers(0, shape.classes, pixels)
     return random.standard_normal((shape.batch, *shape.shape), np.float32), random.integers(0, shape.classes, shape.batch)
 
 
@@ -143,6 +151,8 @@ def flops(shape: Shape) -> float:
     """Of the matrix products of a step: forward once, backward twice (no gradient for the data; half the scores are masked)."""
     if isinstance(shape, ResNet):
         return resnets.flops(shape)
+    if isinstance(shape, UNet):
+        return unets.flops(shape)
     if isinstance(shape, Gpt):
         products = shape.layers * 12 * shape.width**2 + shape.vocabulary * shape.width
         scores = shape.layers * shape.context * shape.width

@@ -14,6 +14,7 @@ import numpy as np
 from .libraries import Numpy
 from .networks import CLIP, LR, Gpt, Lstm, Shape, batch, weights
 from .resnets import MOMENTUM, ResNet, blocks_of
+from .unets import UNet
 
 Back = Callable[[Any], Any]
 Layer = Callable[[Any], tuple[Any, Back]]
@@ -147,11 +148,66 @@ def mixed(w: Arrays, d: Arrays, name: str) -> Layer:
 
         def back(g: Any) -> Any:
             d[name + ".weight"][:, :, 0, 0] += np.einsum("nohw,nchw->oc", g, x, optimize=True)
+            if name + ".bias" in d:
+                d[name + ".bias"] += g.sum((0, 2, 3))
             return np.einsum("nohw,oc->nchw", g, weight, optimize=True)
 
-        return np.einsum("nchw,oc->nohw", x, weight, optimize=True), back
+        return np.einsum("nchw,oc->nohw", x, weight, optimize=True) + w.get(name + ".bias", np.zeros(len(weight)))[:, None, None], back
 
     return run
+
+
+def wider(w: Arrays, d: Arrays, name: str) -> Layer:
+    """A transposed convolution whose windows of 2 x 2 lie side by side."""
+
+    def run(x: Any) -> tuple[Any, Back]:
+        weight, (n, _, lines, columns) = w[name + ".weight"], x.shape
+
+        def back(g: Any) -> Any:
+            g = g.reshape(n, -1, lines, 2, columns, 2)
+            d[name + ".weight"] += np.einsum("nchw,nohiwj->coij", x, g, optimize=True)
+            d[name + ".bias"] += g.sum((0, 2, 3, 4, 5))
+            return np.einsum("nohiwj,coij->nchw", g, weight, optimize=True)
+
+        y = np.einsum("nchw,coij->nohiwj", x, weight, optimize=True).reshape(n, -1, 2 * lines, 2 * columns)
+        return y + w[name + ".bias"][:, None, None], back
+
+    return run
+
+
+def unet(shape: UNet, w: Arrays, d: Arrays) -> Layer:
+    """One level, and what is below it between its ways down and up."""
+
+    def two(name: str) -> Layer:
+        return chain(conv(w, d, name + "0"), relu, conv(w, d, name + "2"), relu)
+
+    def level(i: int) -> Layer:
+        if i == shape.levels - 1:
+            return two(f"down.{i}.")
+        below = chain(pool, level(i + 1), wider(w, d, f"wider.{i}"))
+
+        def run(x: Any) -> tuple[Any, Back]:
+            seen, back_seen = two(f"down.{i}.")(x)
+            deep, back_deep = below(seen)
+            y, back_up = two(f"up.{i}.")(np.concatenate([seen, deep], 1))
+
+            def back(g: Any) -> Any:
+                g = back_up(g)
+                channels = seen.shape[1]
+                return back_seen(g[:, :channels] + back_deep(g[:, channels:]))
+
+            return y, back
+
+        return run
+
+    return chain(level(0), mixed(w, d, "head"), pixels)
+
+
+def pixels(x: Any) -> tuple[Any, Back]:
+    """(pixels, classes)."""
+    n, classes, lines, columns = x.shape
+    turned = (0, 2, 3, 1)
+    return x.transpose(turned).reshape(-1, classes), lambda g: g.reshape(n, lines, columns, classes).transpose(0, 3, 1, 2)
 
 
 def batch_norm(w: Arrays, d: Arrays, name: str) -> Layer:
@@ -269,6 +325,8 @@ def network(shape: Shape, w: Arrays, d: Arrays) -> Layer:
     """The whole network, up to the logits."""
     if isinstance(shape, ResNet):
         return resnet(shape, w, d)
+    if isinstance(shape, UNet):
+        return unet(shape, w, d)
     if isinstance(shape, Lstm):
         return chain(embedding(w, d), *[lstm(w, d, i) for i in range(shape.layers)], linear(w, d, "head"))
     if not isinstance(shape, Gpt):

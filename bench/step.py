@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from . import contenders, oracle
+from . import contenders, oracle, unets
 from .networks import CLIP, LR, SHAPES, Gpt, Lstm, Shape, batch, flops, sequential, weights
 from .resnets import MOMENTUM, ResNet
+from .unets import UNet
 from .work import MODES, Job, Work, close
 
 OURS = "flamepy"
@@ -24,8 +25,8 @@ AGAINST = DEFAULT = ("torch", "torch-compile", "jax")
 ALONE = True
 TOLERANCE = 1e-4
 STEPS = 5
-TORCH = ("torch", "torch-compile")  # the residual network is written for modules
-WORKS = {name: Work(name, flops(s), modes=MODES, against=TORCH if isinstance(s, ResNet) else ()) for name, s in SHAPES.items()}
+TORCH = ("torch", "torch-compile")  # these two are written for modules
+WORKS = {name: Work(name, flops(s), modes=MODES, against=TORCH if isinstance(s, ResNet | UNet) else ()) for name, s in SHAPES.items()}
 
 
 def build(contender: str, work: str, mode: str) -> Job:
@@ -82,10 +83,13 @@ def flamepy_lstm(shape: Lstm, device: Any = None) -> Any:
 
 
 def flamepy_model(shape: Shape, device: Any = None) -> Any:
+    import flamepy as fp
     from flamepy import nn
 
     if isinstance(shape, Gpt):
         return flamepy_gpt(shape, device)
+    if isinstance(shape, UNet):
+        return unets.model(nn, fp.cat, shape)
     return flamepy_lstm(shape, device) if isinstance(shape, Lstm) else sequential(nn, shape)
 
 

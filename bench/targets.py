@@ -21,6 +21,7 @@ RATIOS = {
     ("step", "gpt-c", "eager", "torch"): 0.35,
     ("step", "lstm", "replay", "torch"): 0.60,
     ("step", "resnet", "replay", "torch"): 0.85,
+    ("step", "u-net", "replay", "torch"): 0.90,
     ("step", "mlp-tiny", "eager", "torch"): 0.45,
     ("step", "mlp-tiny", "replay", "torch"): 0.25,
     ("step", "mlp-tiny", "replay", "torch-compile"): 0.20,
