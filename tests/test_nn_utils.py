@@ -135,6 +135,28 @@ def test_two_calls_before_backward_and_what_is_refused() -> None:
             norm([])
 
 
+def test_several_weights_of_a_layer_are_normed() -> None:
+    layer, x = nn.LSTM(3, 4), fp.randn(5, 2, 3)
+    before = layer(x)[0].numpy()
+    names = ("weight_hh_l0", "weight_ih_l0")
+    for name in names:
+        utils.weight_norm(layer, name)
+    y, _ = layer(x)
+    np.testing.assert_allclose(y.numpy(), before, 1e-5, 1e-6)
+    assert {"weight_hh_l0_g", "weight_ih_l0_v"} <= {name for name, _ in y.sum().backward().named_items()}
+    utils.remove_weight_norm(layer, names[0])
+    utils.spectral_norm(layer, names[0])
+    u = layer.weight_hh_l0_u.numpy().copy()
+    layer(x)
+    assert (layer.weight_hh_l0_u.numpy() != u).any()
+    utils.remove_weight_norm(layer, names[1])
+    utils.spectral_norm(layer, names[1])
+    utils.remove_spectral_norm(layer, names[0])
+    assert len(layer._hooks) == 1
+    utils.remove_spectral_norm(layer, names[1])
+    assert not layer._hooks and type(layer) is nn.LSTM and layer(x)[0].shape == (5, 2, 4)
+
+
 def test_a_norm_is_folded_into_what_is_before_it() -> None:
     fp.manual_seed(0)
     for layer, norm, fuse, options, shape in (

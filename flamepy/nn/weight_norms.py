@@ -7,7 +7,7 @@ weight of now with a tape, and layers that compute several things in one launch 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from .. import ops
@@ -22,23 +22,30 @@ from .conv import Transposed
 from .linear import size
 from .module import Module
 
+Rule = Callable[..., Any]  # (module, name of the weight) -> the weight
+
 
 @lru_cache
-def class_with(base: Any, name: str, rule: Callable[[Any, str], Any]) -> type:
-    """A subclass in which attribute `name` is what rule(module, name) makes."""
+def class_with(base: Any, made: tuple[tuple[str, Rule], ...]) -> type:
+    """A subclass in which each of these names is what its rule makes."""
 
     def reduced(self: Any, protocol: Any) -> Any:
-        return revived, (base, name, rule), dict(vars(self))
+        return revived, (base, made), dict(vars(self))
 
-    inside = {name: property(lambda self: rule(self, name)), "__module__": base.__module__, "__reduce_ex__": reduced}
-    return type(base.__name__, (base,), {**inside, "_made_weight": (base, name, rule)})
+    weights = {name: property(partial(rule, name=name)) for name, rule in made}
+    return type(base.__name__, (base,), {**weights, "__module__": base.__module__, "__reduce_ex__": reduced, "_made": (base, made)})
 
 
-def revived(base: Any, name: str, rule: Any) -> Any:
+def revived(base: Any, made: tuple[tuple[str, Rule], ...]) -> Any:
     """What a pickle of such a module begins with."""
-    made = base.__new__(base)
-    object.__setattr__(made, "__class__", class_with(base, name, rule))
-    return made
+    module = base.__new__(base)
+    object.__setattr__(module, "__class__", class_with(base, made))
+    return module
+
+
+def made_of(module: Any) -> tuple[Any, tuple[tuple[str, Rule], ...]]:
+    """The class that was written, and what its weights are made by."""
+    return getattr(type(module), "_made", (type(module), ()))
 
 
 def own(op: str, module: Any, name: str) -> Parameter:
@@ -52,22 +59,23 @@ def own(op: str, module: Any, name: str) -> Parameter:
     return p
 
 
-def take_out(module: Any, name: str, rule: Any) -> None:
+def take_out(module: Any, name: str, rule: Rule) -> None:
     """What the rule makes stands in the parameter's place."""
-    kind: Any = type(module)
+    base, made = made_of(module)
     getattr(module, name).replaced = True  # an optimizer that was made before says so
     delattr(module, name)
-    object.__setattr__(module, "__class__", class_with(kind, name, rule))
+    object.__setattr__(module, "__class__", class_with(base, (*made, (name, rule))))
 
 
-def put_back(op: str, module: Any, name: str, rule: Any, parts: tuple[str, ...]) -> Any:
+def put_back(op: str, module: Any, name: str, rule: Rule, parts: tuple[str, ...]) -> Any:
     """The weight of now as a parameter again, in the place of its parts."""
-    found = getattr(type(module), "_made_weight", None)
-    if found is None or found[1:] != (name, rule):
+    base, made = made_of(module)
+    if (name, rule) not in made:
         raise StateError(f"{op}: nothing to remove: '{name}' of a {type(module).__name__}. Name what was normed.")
     with no_grad():
         value = getattr(module, name)
-    object.__setattr__(module, "__class__", found[0])
+    rest = tuple([pair for pair in made if pair[0] != name])
+    object.__setattr__(module, "__class__", class_with(base, rest) if rest else base)
     for part in parts:
         delattr(module, part)
     setattr(module, name, Parameter(value.detach()))
@@ -122,18 +130,21 @@ def spectral_weight(module: Any, name: str) -> Any:
 
 
 def iterate(module: Any, args: Any) -> None:
-    """Before each call while training: the next steps towards the largest singular value."""
-    _, name, _ = type(module)._made_weight
-    (dim, times, eps), u, v = (getattr(module, f"{name}_{part}") for part in ("power", "u", "v"))
-    if not module.training or not times:
-        return
+    """Before each call while training: the next steps towards the largest singular values."""
+    for name, rule in made_of(module)[1] if module.training else ():
+        if rule is spectral_weight:
+            step(module, name, *getattr(module, f"{name}_power"))
+
+
+def step(module: Any, name: str, dim: int, times: int, eps: float) -> None:
+    u, v = (getattr(module, f"{name}_{part}") for part in "uv")
     with own_state() as first:
         w = as_matrix(getattr(module, f"{name}_orig").detach(), dim)
         left, right = u.detach(), v.detach()
         for _ in range(times):
             right = of_length_one(left @ w, eps)
             left = of_length_one(w @ right, eps)
-        if first:
+        if first and times:
             u.set_data(left)
             v.set_data(right)
 
@@ -152,13 +163,15 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
         module.register_buffer(f"{name}_{part}", of_length_one(randn((n,), dtype=w.dtype, device=w.device), eps))
     setattr(module, f"{name}_power", (dim, times, eps))
     take_out(module, name, spectral_weight)
-    module.register_forward_pre_hook(iterate)
+    if not [h for h in module._hooks if h.function is iterate]:
+        module.register_forward_pre_hook(iterate)
     return module
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     """The layer with its weight of now as one parameter. Raises StateError where there is no spectral_norm."""
     put_back("remove_spectral_norm", module, name, spectral_weight, tuple([f"{name}_{part}" for part in ("orig", "u", "v", "power")]))
-    for hook in [h for h in module._hooks if h.function is iterate]:
+    left = [rule for _, rule in made_of(module)[1] if rule is spectral_weight]
+    for hook in [h for h in module._hooks if h.function is iterate and not left]:
         hook.remove()
     return module
