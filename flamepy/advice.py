@@ -90,7 +90,8 @@ ADVICE = {
         **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items() if dtype.endswith(("16", "32", "64")) and dtype[0] != "i"},
         "requires_grad_": ".freeze(pattern of names) and .unfreeze(pattern)",
         "register_parameter": "Assign a Parameter: self.w = flamepy.Parameter(...)", "add_module": "Assign it: self.name = module",
-        "named_children": ".children()", "flatten_parameters": "Leave it out: kernels read the weights as they lie", "register_full_backward_hook": "register_hook() of a tensor in a forward hook",
+        "named_children": ".children()", "flatten_parameters": "Leave it out: kernels read the weights as they lie",
+        "register_full_backward_hook": "register_hook() of a tensor in a forward hook",
     },
     "schedules": {
         "StepLR": "step(lr, every, gamma)", "MultiStepLR": "multistep(lr, milestones, gamma)", "ExponentialLR": "exponential(lr, gamma)",
