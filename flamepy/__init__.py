@@ -12,6 +12,8 @@ kernel runs.
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
+
 from . import starting as _starting  # noqa: F401  (before all others: see there)
 
 # isort: split
@@ -170,15 +172,20 @@ globals().update({name: function for name, function in _PUBLIC.items() if _HOMES
 
 # The modules that a user may import; the others hold what stands above.
 _MODULES = (
-    "autograd", "cuda", "gradient", "gradient_checkpointing", "gradient_clip", "metrics", "nn", "ops", "optimizers", "parameter",
-    "regularizer", "schedules", "train", "transforms", "words",
+    "autograd", "cuda", "gradient", "gradient_checkpointing", "gradient_clip", "linalg", "metrics", "nn", "ops", "optimizers",
+    "parameter", "regularizer", "schedules", "train", "transforms", "words",
 )  # fmt: skip
 
 
 def __dir__() -> list[str]:
     """The names that are public."""
     hidden = {name for name, value in globals().items() if isinstance(value, type(nn)) and name not in _MODULES} | {"annotations"}
-    return sorted(name for name in globals() if name not in hidden and (name[0] != "_" or name.startswith("__")))
+    return sorted({"linalg"} | {name for name in globals() if name not in hidden and (name[0] != "_" or name.startswith("__"))})
 
 
-__getattr__ = _missing_in("flamepy", __dir__())
+_unknown = _missing_in("flamepy", __dir__())
+
+
+def __getattr__(name: str) -> object:
+    """flamepy.linalg when it is first asked for; advice for what is not there."""
+    return _import_module(".linalg", __name__) if name == "linalg" else _unknown(name)

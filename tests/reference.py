@@ -15,6 +15,7 @@ import numpy as np
 from cases import GRID, IDS3, IDS4, MASK, POSITIVE, UNIT, Case, Input, R, case, fixed
 from reference_arrays import FAMILIES_OF_ARRAYS, INTERNAL_OF_ARRAYS
 from reference_channels import CHANNELS, CHANNELS_INTERNAL
+from reference_linalg import INTERNAL_OF_LINALG, LINALG
 from reference_losses import LOSSES, LOSSES_INTERNAL
 from reference_pointwise import INTERNAL as INTERNAL_POINTWISE
 from reference_pointwise import POINTWISE as MORE_POINTWISE
@@ -306,7 +307,7 @@ ROWS = {
 
 FAMILIES = {"pointwise": POINTWISE | MORE_POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,
             "spatial": SPATIAL, "channels": CHANNELS, "recurrent": RECURRENT, **FAMILIES_OF_ARRAYS,
-            "losses": LOSSES | POLICY, **FAMILIES_OF_SHAPES}
+            "losses": LOSSES | POLICY, **FAMILIES_OF_SHAPES, "linalg": LINALG}
 REFERENCE: dict[str, Case] = {name: line for family in FAMILIES.values() for name, line in family.items()}
 
 # Ops without a public name, and the public one whose line exercises them.
@@ -322,7 +323,7 @@ INTERNAL = {
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
     "third_power": "pow", "moved": "clone", "id_counts": "embedding", "placed_ids": "gather", **INTERNAL_OF_ARRAYS,
-    **INTERNAL_OF_SHAPES,
+    **INTERNAL_OF_SHAPES, **INTERNAL_OF_LINALG,
     **INTERNAL_OF_SPATIAL,
     **INTERNAL_OF_POSITIONS,
     **LOSSES_INTERNAL,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from cases import Case, Sample
 from devices import default_device, has_gpu
+from linalg_calls import CALLS
 from reference import FAMILIES, INTERNAL, REFERENCE
 
 import flamepy as fp
@@ -52,6 +53,7 @@ ORDER = {  # where the op takes its arguments in another order than the oracle, 
     "index_select": lambda x, index, axis: fp.index_select(x, axis, index),
     "getitem": operator.getitem,
     "group_norm": lambda x, *weights, num_groups, **options: F.group_norm(x, num_groups, *weights, **options),
+    **CALLS,
     "einsum": lambda xs, subscripts: fp.einsum(subscripts, *xs),
     "unfold": lambda x, *args: x.unfold(*args),
     **{

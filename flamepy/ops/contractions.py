@@ -237,7 +237,7 @@ def multi_dot(tensors: Any) -> Any:
     ends = {0, len(xs) - 1}
     if len(xs) < 2 or any([x.ndim not in ((1, 2) if i in ends else (2,)) for i, x in enumerate(xs)]):
         raise ShapeError(f"multi_dot: no chain of matrices: {[x.shape for x in xs]}. Pass two or more, only the ends may be vectors.")
-    labels = [(i, i + 1) for i in range(len(xs))]
+    labels: list[tuple[int, ...]] = [(i, i + 1) for i in range(len(xs))]
     labels[0], labels[-1] = labels[0][-xs[0].ndim :], labels[-1][: xs[-1].ndim]
     for x, y in pairwise(xs):
         if x.shape[-1] != y.shape[0]:

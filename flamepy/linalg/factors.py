@@ -1,0 +1,301 @@
+"""Factors of matrices: Cholesky, QR, eigenvalues of symmetric matrices, singular values, pseudo-inverses.
+
+Derivatives: Murray 2016, arXiv:1602.07527 (Cholesky); Walter & Lehmann 2018, arXiv:1001.1654 (QR); Giles 2008 (eigh); Townsend 2016,
+"Differentiating the singular value decomposition" (SVD); Golub & Pereyra 1973 (pinv). They are ops, so of any order. Those of vectors
+that belong to equal values are infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..core.custom import custom
+from ..core.errors import ShapeError
+from ..core.op import share
+from ..core.ops.axes import tensors_of
+from ..core.ops.copy import filled
+from ..core.ops.matrices import matmul
+from ..core.ops.pointwise import add, div, gt, mul, square, sub, where
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.shape import reshape, transpose
+from ..dtypes import checked_number
+from ..ops.diagonals import diag_embed
+from ..ops.joining import cat
+from ..ops.shape_more import tril
+from .host import matrices, on_host
+from .solving import identity, inverse, solved
+
+
+def lined(x: Any) -> Any:
+    """A factor for each column of a matrix."""
+    return reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+
+
+def down(x: Any) -> Any:
+    """A factor for each row of a matrix."""
+    return reshape(x, (*x.shape, 1))
+
+
+def mean_of_both(x: Any) -> Any:
+    return mul(add(x, transpose(x)), 0.5)
+
+
+# ---- Cholesky ----------------------------------------------------------------------------------------------------------------------
+@custom(inputs=1, title="cholesky", internal=True)
+def root_of(x):
+    return on_host("cholesky", np.linalg.cholesky, (x,), (x.shape,))
+
+
+@root_of.differentiable
+def root_dx(g, y):
+    low = inverse(y)
+    half = tril(matmul(transpose(y), g))
+    half = sub(half, mul(mul(half, identity(half)), 0.5))
+    return mean_of_both(matmul(matmul(transpose(low), half), low))
+
+
+def cholesky(x: Any, *, upper: bool = False) -> Any:
+    """The lower triangle L with L @ L.mT = x of each symmetric, positive definite matrix, of which the lower triangle is read; upper:
+    L.mT. The gradient is that of a symmetric matrix. Shapes: (..., n, n). Raises LinAlgError, ShapeError.
+    >>> fp.linalg.cholesky(fp.tensor([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]"""
+    x = matrices("cholesky", x, square=True)
+    return transpose(root_of(transpose(x))) if upper else root_of(x)
+
+
+# ---- QR ----------------------------------------------------------------------------------------------------------------------------
+def lapack_qr(x: np.ndarray, mode: str) -> Any:
+    return tuple(np.linalg.qr(x, mode))  # type: ignore[call-overload]
+
+
+@custom(inputs=1, title="qr", internal=True)
+def thin_qr(x):
+    *batch, m, n = x.shape
+    q, r = on_host("qr", lapack_qr, (x,), ((*batch, m, min(m, n)), (*batch, min(m, n), n)), "reduced")
+    return (q, r), {"r": share(r, r.shape)}
+
+
+@custom(inputs=1, title="qr", internal=True)
+def full_qr(x):
+    *batch, m, n = x.shape
+    return on_host("qr", lapack_qr, (x,), ((*batch, m, m), (*batch, m, n)), "complete")
+
+
+def qr_dx(gs: Any, x: Any, y: Any, r: Any) -> Any:
+    m, n = x.shape[-2:]
+    gq, gr = [zeros(f) if g is None else g for g, f in zip(gs, (y, r), strict=True)]
+    if m >= n:
+        return tall_qr_dx(gq, gr, y, r)
+    rest = gr[..., m:]
+    first = tall_qr_dx(add(gq, matmul(x[..., m:], transpose(rest))), gr[..., :m], y, r[..., :m])
+    return cat([first, matmul(y, rest)], -1)
+
+
+def tall_qr_dx(gq: Any, gr: Any, q: Any, r: Any) -> Any:
+    inside = sub(matmul(r, transpose(gr)), matmul(transpose(gq), q))
+    both = add(tril(inside), transpose(tril(inside, diagonal=-1)))
+    return transpose(solved(r, transpose(add(gq, matmul(q, both)))))
+
+
+thin_qr.backward(qr_dx)
+thin_qr.graph(lambda gs, x: qr_dx(gs, x, *thin_qr(x)))
+
+
+def qr(x: Any, mode: str = "reduced") -> Any:
+    """(Q, R) with Q @ R = x, Q's columns at right angles, R an upper triangle. mode: "reduced"; "complete": Q is square, no gradient unless
+    x is; "r": R alone. Shapes: (..., m, n) gives (..., m, k), (..., k, n), k the smaller. Raises ShapeError, ValueError.
+    >>> [t.shape for t in fp.linalg.qr(fp.ones(3, 2))]
+    [(3, 2), (2, 2)]"""
+    x = matrices("qr", x)
+    if mode not in ("reduced", "complete", "r"):
+        raise ValueError(f"qr: unknown mode: {mode!r}. Use 'reduced', 'complete' or 'r'.")
+    q, r = full_qr(x) if mode == "complete" and x.shape[-2] > x.shape[-1] else thin_qr(x)
+    return r if mode == "r" else (q, r)
+
+
+# ---- symmetric matrices --------------------------------------------------------------------------------------------------------------
+def lapack_eigh(x: np.ndarray) -> tuple:
+    return tuple(np.linalg.eigh(x))
+
+
+@custom(inputs=1, title="eigh", internal=True)
+def symmetric_eigen(x):
+    w, v = on_host("eigh", lapack_eigh, (x,), (x.shape[:-1], x.shape))
+    return (w, v), {"v": share(v, v.shape)}
+
+
+symmetric_eigen.backward(lambda gs, x, y, v: eigen_dx(gs, y, v))
+symmetric_eigen.graph(lambda gs, x: eigen_dx(gs, *symmetric_eigen(x)))
+
+
+def eigen_dx(gs: Any, w: Any, v: Any) -> Any:
+    gw, gv = gs
+    inside = zeros(v) if gw is None else diag_embed(gw)
+    if gv is not None:
+        gaps = where(on_diagonal(w), math.inf, sub(lined(w), down(w)))
+        inside = add(inside, div(matmul(transpose(v), gv), gaps))
+    return mean_of_both(matmul(matmul(v, inside), transpose(v)))
+
+
+def on_diagonal(values: Any) -> Any:
+    """The mask of the diagonal of matrices with so many values."""
+    return tensors_of("eye", values, np.eye(values.shape[-1], dtype=bool))[1]
+
+
+def zeros(x: Any) -> Any:
+    return filled(x.shape, 0, x.dtype, x.device)
+
+
+def triangle_of(name: str, x: Any, UPLO: str) -> Any:
+    """The symmetric matrices whose lower or upper triangle this is, stored below."""
+    x = matrices(name, x, square=True)
+    if UPLO not in ("L", "U"):
+        raise ValueError(f"{name}: unknown triangle: {UPLO!r}. Use 'L' or 'U'.")
+    return x if UPLO == "L" else transpose(x)
+
+
+def eigh(x: Any, UPLO: str = "L") -> tuple[Any, Any]:
+    """(eigenvalues in rising order, eigenvectors as columns) of symmetric matrices, of which the lower ("L") or upper triangle is read. The
+    gradient is that of a symmetric matrix. Shapes: (..., n, n) gives (..., n), (..., n, n). Raises LinAlgError, ShapeError.
+    >>> fp.linalg.eigh(fp.tensor([[2.0, 0.0], [0.0, 1.0]]))[0].tolist()
+    [1.0, 2.0]"""
+    w, v = symmetric_eigen(triangle_of("eigh", x, UPLO))
+    return w, v
+
+
+def eigvalsh(x: Any, UPLO: str = "L") -> Any:
+    """eigh() without the vectors: its gradient is finite where values are equal, too. Shapes: (..., n, n) gives (..., n).
+    >>> fp.linalg.eigvalsh(fp.tensor([[2.0, 0.0], [0.0, 1.0]])).tolist()
+    [1.0, 2.0]"""
+    return symmetric_eigen(triangle_of("eigvalsh", x, UPLO))[0]
+
+
+# ---- singular values -----------------------------------------------------------------------------------------------------------------
+def lapack_svd(x: np.ndarray, full: bool) -> tuple:
+    return tuple(np.linalg.svd(x, full_matrices=full))
+
+
+@custom(inputs=1, title="svd", internal=True)
+def thin_svd(x):
+    *batch, m, n = x.shape
+    k = min(m, n)
+    u, s, vh = on_host("svd", lapack_svd, (x,), ((*batch, m, k), (*batch, k), (*batch, k, n)), False)
+    return (u, s, vh), {"s": share(s, s.shape), "vh": share(vh, vh.shape)}
+
+
+thin_svd.backward(lambda gs, x, y, s, vh: svd_dx(gs, y, s, vh))
+thin_svd.graph(lambda gs, x: svd_dx(gs, *thin_svd(x)))
+
+
+@custom(inputs=1, title="svd with full_matrices", internal=True)
+def full_svd(x):
+    *batch, m, n = x.shape
+    return on_host("svd", lapack_svd, (x,), ((*batch, m, m), (*batch, min(m, n)), (*batch, n, n)), True)
+
+
+def svd_dx(gs: Any, u: Any, s: Any, vh: Any) -> Any:
+    gu, gs_, gvh = gs
+    inside = zeros(matmul(transpose(u), u)) if gs_ is None else diag_embed(gs_)
+    gaps = where(on_diagonal(s), 1.0, sub(lined(square(s)), down(square(s))))
+    if gu is not None:
+        turn = matmul(transpose(u), gu)
+        inside = add(inside, mul(div(sub(turn, transpose(turn)), gaps), lined(s)))
+    if gvh is not None:
+        turn = matmul(vh, transpose(gvh))
+        inside = add(inside, mul(down(s), div(sub(turn, transpose(turn)), gaps)))
+    dx = matmul(matmul(u, inside), vh)
+    if gu is not None and u.shape[-2] > u.shape[-1]:
+        out = div(gu, lined(s))
+        dx = add(dx, matmul(sub(out, matmul(u, matmul(transpose(u), out))), vh))
+    if gvh is not None and vh.shape[-1] > vh.shape[-2]:
+        out = div(gvh, down(s))
+        dx = add(dx, matmul(u, sub(out, matmul(matmul(out, transpose(vh)), vh))))
+    return dx
+
+
+def svd(x: Any, full_matrices: bool = True) -> tuple[Any, Any, Any]:
+    """(U, S, Vh) with U @ diag(S) @ Vh = x, S in falling order. full_matrices: U and Vh are square; of others than square matrices there is
+    no gradient then. Shapes: (..., m, n) gives (..., m, k), (..., k), (..., k, n), k the smaller. Raises LinAlgError, ShapeError.
+    >>> fp.linalg.svd(fp.tensor([[3.0, 0.0], [0.0, 4.0]]))[1].tolist()
+    [4.0, 3.0]"""
+    x = matrices("svd", x)
+    u, s, vh = full_svd(x) if full_matrices and x.shape[-1] != x.shape[-2] else thin_svd(x)
+    return u, s, vh
+
+
+def lapack_svdvals(x: np.ndarray) -> np.ndarray:
+    return np.linalg.svd(x, compute_uv=False)
+
+
+@custom(inputs=1, title="svdvals", internal=True)
+def singular_values(x):
+    return on_host("svdvals", lapack_svdvals, (x,), ((*x.shape[:-2], min(x.shape[-2:])),))
+
+
+@singular_values.differentiable
+def singular_values_dx(g, x):
+    u, _, vh = thin_svd(x)
+    return matmul(mul(u, lined(g)), vh)
+
+
+def svdvals(x: Any) -> Any:
+    """The singular values in falling order. Shapes: (..., m, n) gives (..., k), k the smaller. Raises LinAlgError, ShapeError.
+    >>> fp.linalg.svdvals(fp.tensor([[3.0, 0.0], [0.0, 4.0]])).tolist()
+    [4.0, 3.0]"""
+    return singular_values(matrices("svdvals", x))
+
+
+# ---- what is made of them --------------------------------------------------------------------------------------------------------------
+@custom(inputs=1, title="pinv", internal=True)
+def pseudo_inverse(x, rtol=0.0):
+    return on_host("pinv", np.linalg.pinv, (x,), ((*x.shape[:-2], *x.shape[:-3:-1]),), rtol)
+
+
+@pseudo_inverse.differentiable
+def pseudo_inverse_dx(g, x, y):
+    p, ph, gh = y, transpose(y), transpose(g)
+    k = matmul(gh, p)
+    kph = matmul(k, ph)
+    first = sub(kph, transpose(matmul(p, k)))
+    return add(sub(first, matmul(matmul(x, p), kph)), matmul(matmul(ph, p), sub(gh, matmul(k, x))))
+
+
+def pinv(x: Any, rtol: Any = None) -> Any:
+    """The pseudo-inverse (Moore & Penrose); singular values up to rtol of the largest count as zero (rtol: the larger size times what
+    rounds 1). The gradient is that of matrices of the same rank. Shapes: (..., m, n) gives (..., n, m). Raises LinAlgError, ShapeError.
+    >>> fp.linalg.pinv(fp.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]"""
+    x = matrices("pinv", x)
+    return pseudo_inverse(x, relative("pinv", x, rtol))
+
+
+def relative(name: str, x: Any, rtol: Any) -> float:
+    return max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else checked_number(name, "rtol", rtol)
+
+
+def matrix_rank(x: Any, rtol: Any = None) -> Any:
+    """How many singular values are larger than rtol times the largest (rtol: as in pinv), int64. Shapes: (..., m, n) gives (...).
+    >>> fp.linalg.matrix_rank(fp.tensor([[1.0, 2.0], [2.0, 4.0]])).item()
+    1"""
+    x = matrices("matrix_rank", x).detach()
+    s = singular_values(x)
+    return sum_op(gt(s, mul(s[..., :1], relative("matrix_rank", x, rtol))), axis=-1)
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+    """(x, residuals, rank, singular values): the x of least length among those with the least sum of squares of a @ x - b, through pinv().
+    residuals: these sums, or nothing where a has no full rank of columns. Shapes: (..., m, n), and (..., m, k) or (m,). Raises ShapeError.
+    >>> round(fp.linalg.lstsq(fp.tensor([[1.0], [1.0]]), fp.tensor([1.0, 3.0]))[0].item(), 4)
+    2.0"""
+    a, b = tensors_of("lstsq", a, b)
+    a, b = matrices("lstsq", a), matrices("lstsq", b, least=1)
+    if a.shape[-2] != b.shape[-1 if b.ndim == 1 else -2]:
+        raise ShapeError(f"lstsq: sizes differ: {a.shape} and {b.shape}. Use (..., m, n) and (..., m, k) or (m,).")
+    solution, rank = matmul(pinv(a, rcond), b), matrix_rank(a, rcond)
+    residuals = sum_op(square(sub(matmul(a, solution), b)), axis=-1 if b.ndim == 1 else -2)
+    if a.shape[-2] <= a.shape[-1] or (rank.numpy() < a.shape[-1]).any():
+        residuals = filled((0,), 0, a.dtype, a.device)
+    return solution, residuals, rank, svdvals(a)

@@ -1,0 +1,121 @@
+"""flamepy.linalg beside its oracle lines: errors, singular matrices, captured steps, examples."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+from flamepy import linalg  # type: ignore[attr-defined]
+from flamepy.linalg import factors, norms, solving
+
+pytestmark = pytest.mark.usefixtures("device")
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((2, 3, 3))
+
+
+@pytest.mark.parametrize("module", [solving, factors, norms])
+def test_examples(module):
+    found = [t for t in doctest.DocTestFinder(exclude_empty=True).find(module, globs={"fp": fp}) if t.examples]
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found and not sum([runner.run(t).failed for t in found])
+
+
+def test_it_is_imported_when_it_is_asked_for():
+    code = "import sys, flamepy; assert 'flamepy.linalg' not in sys.modules; assert flamepy.linalg.inv and 'linalg' in dir(flamepy)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_lapack_refuses():
+    singular, indefinite = fp.tensor([[1.0, 2.0], [2.0, 4.0]]), fp.tensor([[1.0, 2.0], [2.0, 1.0]])
+    for kind in (linalg.LinAlgError, np.linalg.LinAlgError, RuntimeError, ValueError, fp.FlameError):
+        with raises(kind, "inv: ", "(2, 2)"):
+            linalg.inv(singular)
+        with raises(kind, "cholesky: "):
+            linalg.cholesky(indefinite)
+        with raises(kind, "solve: "):
+            linalg.solve(singular, fp.ones(2))
+
+
+SQUARE = ["inv", "det", "slogdet", "cholesky", "eigh", "eigvalsh"]
+
+
+@pytest.mark.parametrize("name", [*SQUARE, "qr", "svd", "svdvals", "pinv", "cond", "matrix_rank"])
+def test_what_is_no_matrix_is_refused(name):
+    f = getattr(linalg, name)
+    with raises(fp.ShapeError, f"{name}: needs a matrix: shape (3,)"):
+        f(fp.ones(3))
+    with raises(fp.DTypeError, f"{name}: needs floats: int64"):
+        f(fp.tensor([[1, 0], [0, 1]]))
+    with raises(fp.DTypeError, f"{name}: LAPACK has no such type: bfloat16"):
+        f(fp.ones((2, 2)).to(fp.bfloat16))
+    if name in SQUARE:
+        with raises(fp.ShapeError, f"{name}: needs square matrices: shape (2, 3)"):
+            f(fp.ones(2, 3))
+
+
+def test_what_does_not_fit_is_refused():
+    a = fp.tensor(A)
+    for call, kind, text in (
+        (lambda: linalg.solve(a, fp.tensor(A[:, :2])), fp.ShapeError, "sizes differ"),
+        (lambda: linalg.solve(fp.tensor(np.eye(3)[None].repeat(3, 0)), fp.tensor(np.eye(3))), fp.ShapeError, "a vector for each"),
+        (lambda: linalg.qr(a, "full"), ValueError, "unknown mode"), (lambda: linalg.eigh(a, "X"), ValueError, "unknown triangle"),
+        (lambda: linalg.matrix_norm(a, 3), ValueError, "no such norm"), (lambda: linalg.vector_norm(a, "fro"), ValueError, "no such norm"),
+        (lambda: linalg.norm(a, 2), fp.ShapeError, "takes a vector or"), (lambda: linalg.matrix_norm(a, axis=(0,)), fp.ShapeError, "axes"),
+        (lambda: linalg.lstsq(a[0], fp.ones(2).to(fp.float64)), fp.ShapeError, "sizes differ"),
+        (lambda: linalg.matrix_power(a, 1.5), fp.DTypeError, "no whole number"),
+    ):  # fmt: skip
+        with raises(kind, text):
+            call()
+
+
+def test_vectors_for_each_matrix():
+    b = RNG.standard_normal((2, 3))
+    got = linalg.solve(fp.tensor(A), fp.tensor(b)).numpy()
+    np.testing.assert_allclose(got, np.linalg.solve(A, b[..., None])[..., 0], rtol=1e-9)
+
+
+def test_the_gradient_of_a_determinant_that_is_zero():
+    x = fp.tensor(np.array([[1.0, 2.0], [2.0, 4.0]]), requires_grad=True)
+    np.testing.assert_allclose(linalg.det(x).backward()[x].numpy(), [[4.0, -2.0], [-2.0, 1.0]], atol=1e-12)
+
+
+def test_vectors_of_full_matrices_have_no_gradient():
+    x = fp.tensor(RNG.standard_normal((3, 2)), requires_grad=True)
+    assert linalg.svd(x.detach())[0].shape == (3, 3) and linalg.qr(x.detach(), "complete")[0].shape == (3, 3)
+    assert linalg.qr(x, "r").shape == (2, 2) and linalg.lstsq(x, x)[1].shape == (2,)
+    for f in (linalg.svd, lambda x: linalg.qr(x, "complete")):
+        with pytest.raises(fp.GradientError, match="no derivative"):
+            f(x)
+
+
+def test_norms_are_zero_without_a_gradient():
+    x = fp.zeros((3,), requires_grad=True)
+    for ord in (0.5, 1, 2, 3, float("inf")):
+        y = linalg.vector_norm(x, ord)
+        assert y.item() == 0.0 and not np.isnan(y.backward()[x].numpy()).any()
+
+
+def test_captured_on_the_host_and_refused_on_a_gpu(device):
+    def step(x):
+        s = x @ x.mT + fp.tensor(np.eye(3))
+        w, v = linalg.eigh(s)
+        loss = linalg.slogdet(s)[1].sum() + (linalg.solve(s, x) ** 2).sum() + (w * v.square().sum(axis=1)).sum() + linalg.det(x).sum()
+        return loss, loss.backward()[x]
+
+    run = fp.capture(step)
+    if device == "cuda":
+        x = fp.tensor(A, requires_grad=True)
+        run(x)
+        with pytest.raises(fp.CaptureError):
+            run(x)
+        return
+    for n in range(6):
+        x = fp.tensor(A + 0.1 * n, requires_grad=True)
+        (loss, g), (want, dx) = run(x), step(x)
+        assert loss.item() == want.item() and (g.numpy() == dx.numpy()).all()
