@@ -163,6 +163,8 @@ class LSTMCell(RecurrentCell):
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         """x (B, input_size) or (input_size,), hx = (h, c) of the step before, zeros if not given -> (h, c)."""
+        if hx is not None and (not isinstance(hx, tuple | list) or len(hx) != 2):
+            raise ShapeError(f"LSTMCell: the state is not (h, c): {type(hx).__name__}. Pass what a call returned.")
         h, c = (self.zeros(x), self.zeros(x)) if hx is None else hx
         return F.lstm_cell(x, h, c, *self.weights())
 

@@ -142,9 +142,21 @@ STEPS = {"lstm": recurrent, "gru": titled(recurrent, "gru"), "rnn_tanh": titled(
 
 
 # ---- all time steps of one layer --------------------------------------------------------------------------------------------------
+def operands(name: str, x: Any, weights: Sequence[Any], states: Sequence[Any]) -> list[Any]:
+    """x, the four weights and the states as Tensors of one float type. Raises DTypeError where x or a weight is missing."""
+    for label, given in zip(("x", "w_ih", "w_hh"), (x, *weights), strict=False):
+        if given is None:
+            raise DTypeError(f"{name}: no tensor, array or number: {label}=None. Only biases and states may be left out.")
+    found = together(name, x, *weights, *states)
+    if found[2].ndim != 2 or not found[0].ndim:
+        shapes = f"w_hh {found[2].shape}, x {found[0].shape}"
+        raise ShapeError(f"{name}: w_hh is no matrix, or x has no axes: {shapes}. Use PyTorch's layout, (gates * H, H).")
+    return found
+
+
 def layer(name: str, cell: str, x: Any, weights: Sequence[Any], states: Sequence[Any], lengths: Any, reverse: bool) -> Any:
     """(y, h_n, and of an LSTM c_n) of x (T, B, n_in); weights: w_ih, w_hh, b_ih, b_hh; states: h0 and c0, both None for zeros."""
-    x, w_ih, w_hh, b_ih, b_hh, *states = together(name, x, *weights, *states)
+    x, w_ih, w_hh, b_ih, b_hh, *states = operands(name, x, weights, states)
     check_sizes(name, cell, x, (w_ih, w_hh, b_ih, b_hh), (*x.shape[1:2], w_hh.shape[-1]), states)
     return over_time(name, cell, linear(x, w_ih, b_ih), w_hh, b_hh, states, lengths, reverse)
 
@@ -247,7 +259,7 @@ CELL_NAMES = ("lstm_cell", "gru_cell", "rnn_cell")
 
 def gates_of(name: str, cell: str, x: Any, weights: Sequence[Any], *states: Any) -> tuple[Any, Any, list[Any]]:
     """(what x gives the gates, what h gives, the states) of one step."""
-    x, w_ih, w_hh, b_ih, b_hh, *found = together(name, x, *weights, *states)
+    x, w_ih, w_hh, b_ih, b_hh, *found = operands(name, x, weights, states)
     check_sizes(name, cell, x, (w_ih, w_hh, b_ih, b_hh), (*x.shape[:-1], w_hh.shape[-1]), found)
     return linear(x, w_ih, b_ih), linear(found[0], w_hh, b_hh), found
 
