@@ -216,8 +216,7 @@ def test_operators_with_an_array_on_the_left_are_the_tensors():
 def test_pytorchs_and_numpys_names():
     x = fp.arange(6).reshape(2, 3)
     assert x.view(3, -1).tolist() == x.reshape(3, 2).tolist() and x.view((6,)).shape == (6,) and x.numel() == x.size == 6
-    with raises(fp.DTypeError, "view: not a shape", ".to(dtype)"):
-        x.view(fp.int32)
+    assert x.view(fp.int32).shape == (2, 6)
     for start, stop, num in ((0, 1, 5), (-2.5, 7, 4), (3, 3, 1), (0, 1, 0)):
         assert fp.linspace(start, stop, num).tolist() == np.linspace(start, stop, num, dtype="f4").tolist()
     assert fp.linspace(0, 1, 3, dtype=fp.float64).dtype == fp.float64

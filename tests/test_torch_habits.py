@@ -146,14 +146,15 @@ def test_what_pytorch_gives_no_array_of_is_refused():
 
 
 def test_pytorchs_dtypes_and_devices_are_taken_by_name():
-    for name in ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool"):
+    for name in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"):
         dtype = getattr(torch, name)
         assert {fp.zeros(2, dtype=dtype).dtype, fp.tensor([1], dtype=dtype).dtype, fp.ones(1).to(dtype).dtype} == {
             fp.zeros(1, dtype=name).dtype
         }
     assert nn.Linear(2, 3, dtype=torch.float64).weight.dtype == fp.float64 and fp.ones(1).to(torch.device("cpu")).device == "cpu"
-    with raises(fp.DTypeError, "dtype: not supported: uint8", "float32"):
-        fp.zeros(2, dtype=torch.uint8)
+    assert fp.ones(2).view(torch.int32).tolist() == [0x3F800000] * 2
+    with raises(fp.DTypeError, "dtype: not supported: complex64", "float32"):
+        fp.zeros(2, dtype=torch.complex64)
     with raises(fp.DTypeError, "to: neither a dtype nor a device", "bfloat16"):
         fp.ones(2).to(torch.ones(1))
 
