@@ -13,7 +13,9 @@ from .core.creation import randn as randn
 from .core.creation import random_tensor, shape_of
 from .core.creation import uniform as uniform
 from .core.creation import zeros as zeros
+from .core.device import device as device_of
 from .core.errors import DTypeError, NumberTooLarge, ShapeError
+from .core.methods import uploaded
 from .dtypes import FLOATS, INTEGERS, as_dtype, checked_int, checked_number, float32, is_count
 from .tensors import Tensor, full_like, tensor
 
@@ -50,7 +52,10 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
     for size in (n, n if m is None else m):
         if not is_count(size):
             raise ShapeError(f"eye: not a size: {size!r}. Use a whole number, 0 or more.")
-    return tensor(np.eye(n, m), float32 if dtype is None else dtype, device)
+    kind, columns = float32 if dtype is None else as_dtype(dtype), int(n if m is None else m)
+    array = np.zeros((int(n), columns), kind)
+    array.reshape(-1)[: int(n) * columns : columns + 1][:columns] = 1
+    return uploaded(array, device_of(device))
 
 
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:

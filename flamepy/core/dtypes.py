@@ -52,6 +52,8 @@ def checked_number(name: str, what: str, value: Any) -> float:
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
     """A supported dtype from whatever NumPy takes for one, or another library's of that name. Raises DTypeError, which says what is
     `wrong` and what `others` there are."""
+    if isinstance(dtype, np.dtype) and dtype in DTYPES:  # sooner
+        return dtype
     found: Any = None
     for name in (dtype, str(dtype).rpartition(".")[2]):
         with suppress(TypeError, ValueError):

@@ -23,6 +23,8 @@ from ...formula.bind import Compiler, jitted
 from ..runtime.inner import INNER
 from ..runtime.instructions import absolute, fmax, instruction, select
 
+rint, copysign = instruction("llvm.rint", 1), instruction("llvm.copysign", 2)
+
 # ----- What float64 uses, and float32 where the table below says nothing else -----
 INF = math.inf
 NAN = math.nan
@@ -268,6 +270,46 @@ def log1p(x):
     return select(x > -1.0, result, select(x == -1.0, -INF, NAN))
 
 
+def first_half(x):
+    """x with the first 12 of its 24 digits: the product of two such has no error."""
+    return from_bits(bits(x) & -4096)
+
+
+def pow32(x, y):
+    """2**(y * log2(|x|)), the logarithm and the product each in two parts (as fdlibm's powf), then the cases that are none."""
+    a = absolute(x)
+    f, n = parted(a)
+    b = 2.0 + f
+    s = f / b
+    s1, b1 = first_half(s), first_half(b)
+    s2 = ((f - s1 * b1) - s1 * (f - (b1 - 2.0))) / b
+    z = s * s
+    tail = s * z * ((((0.262317 * z + 0.3205989) * z + 0.4121986) * z + 0.57707802) * z + 0.96179669)
+    high = s1 * 2.884765625  # 2 * log2(e) in 12 digits
+    low = s2 * 2.885390081777927 + (s1 * 6.24456777927e-4 + tail)
+    t = first_half(n + (high + low))
+    low = low - ((t - n) - high)
+    p = select(y > 1e10, 1e10, select(y < -1e10, -1e10, y))
+    p1 = first_half(p)
+    low, high = (p - p1) * t + p * low, p1 * t
+    z = high + low
+    inside = (z < EXP2_TOP) & (z > EXP2_BOTTOM)
+    z = select(inside, z, select(z < 0.0, EXP2_BOTTOM, EXP2_TOP))
+    w = z + MAGIC
+    r = select(inside, ((high - (w - MAGIC)) + low) * LN2, 0.0)
+    k = whole(bits(w) - MAGIC_BITS)
+    half = k >> 1
+    result = (1.0 + (r + r * r * expm1_tail(r))) * power_of_two(half) * power_of_two(k - half)
+    end = (a == 0.0) | (a == INF) | (absolute(y) == INF)
+    result = select(end, select((a > 1.0) == (y > 0.0), INF, 0.0), result)
+    v = absolute(y)
+    even = (v >= 16777216.0) | (rint(0.5 * v) == 0.5 * v)
+    odd = (rint(v) == v) & (even == False)  # noqa: E712  (no branch)
+    result = select((x < 0.0) & (rint(v) != v) & (a < INF), NAN, select(odd, copysign(result, x), result))
+    result = select((x != x) | (y != y), x + y, result)
+    return select((y == 0.0) | (x == 1.0) | ((x == -1.0) & (v == INF)), 1.0, result)
+
+
 def tanh(x):
     a = absolute(x)
     z = x * x
@@ -359,10 +401,10 @@ COMPILED: dict[str, Any] = {
 INSTRUCTIONS: dict[str, Any] = {
     "abs": absolute, "fmax": fmax, "select": select,
     "sqrt": instruction("llvm.sqrt", 1), "floor": instruction("llvm.floor", 1),
-    "ceil": instruction("llvm.ceil", 1), "rint": instruction("llvm.rint", 1),
+    "ceil": instruction("llvm.ceil", 1), "rint": rint,
     "maximum": instruction("llvm.maximum", 2), "minimum": instruction("llvm.minimum", 2),
-    "copysign": instruction("llvm.copysign", 2),
-    # These three are calls into the C library: right for any argument, and not vectorised.
+    "copysign": copysign,
+    # These three are calls into the C library, right for any argument and not vectorised; float32 has a pow of its own.
     "sin": instruction("llvm.sin", 1), "cos": instruction("llvm.cos", 1), "pow": instruction("llvm.pow", 2),
 }  # fmt: skip
 INTEGER: dict[str, Any] = {
@@ -373,7 +415,7 @@ INTEGER: dict[str, Any] = {
 WORDS: dict[str, dict[np.dtype, Any]] = {word: dict.fromkeys((F32, F64), found) for word, found in INSTRUCTIONS.items()}
 for word, found in COMPILED.items():
     WORDS[word] = {dtype: jitted(found, dtype, BUILDER) for dtype in (F32, F64)}
-for word, found in (("bell", bell32), ("normal_tail", normal_tail32)):
+for word, found in (("bell", bell32), ("normal_tail", normal_tail32), ("pow", pow32)):
     WORDS[word][F32] = jitted(found, F32, BUILDER)
 for dtype in WHOLES:
     WORDS["select"][dtype] = select
