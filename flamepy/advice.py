@@ -22,23 +22,12 @@ MOVES = "Use .to(device), with a name that flamepy.device() knows"
 TYPES = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32", "bool": "bool_",
 }  # fmt: skip
-LOSSES = {
-    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "HuberLoss": "huber_loss",
-    "SmoothL1Loss": "smooth_l1_loss", "BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
-    "CosineSimilarity": "cosine_similarity", "PairwiseDistance": "pairwise_distance", "KLDivLoss": "kl_div",
-    "PoissonNLLLoss": "poisson_nll_loss", "SoftMarginLoss": "soft_margin_loss",
-}  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
 WRITTEN_OUT = spread({
     "equal": "flamepy.array_equal(x, y)",
 })  # fmt: skip
 SHARED = {
     **{name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")},
-}  # fmt: skip
-SAME = {
-    "LeakyReLU": "leaky_relu", "ELU": "elu", "Softplus": "softplus", "GLU": "glu", "LogSigmoid": "logsigmoid", "ReLU6": "relu6",
-    "Hardtanh": "hardtanh", "Hardsigmoid": "hardsigmoid", "Mish": "mish", "Hardswish": "hardswish", "SELU": "selu",
-    "Softsign": "softsign", "Softmin": "softmin", "Tanhshrink": "tanhshrink", "PReLU": "prelu", "CELU": "celu",
 }  # fmt: skip
 # A row is one or several names and what to do; "Use" goes before what begins with no capital letter.
 ADVICE = {
@@ -114,10 +103,8 @@ ADVICE = {
     },
     "nn": {
         "SyncBatchNorm": "nn.BatchNorm2d: one process has the whole batch",
-        **{name: f"nn.functional.{function}(x, ...)" for name, function in SAME.items()},
         "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
-        **{name: f"nn.functional.{function}(...)" for name, function in LOSSES.items()}, "Parameter": "flamepy.Parameter",
-        "Softmax": "x.softmax(axis=-1)", "LogSoftmax": "x.log_softmax(axis=-1)",
+        "Parameter": "flamepy.Parameter",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads",
     },
 }  # fmt: skip

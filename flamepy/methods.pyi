@@ -904,9 +904,14 @@ class Methods(TensorMethods):
         k: TensorLike,
         v: TensorLike,
         attn_mask: TensorLike | None = None,
-        *,
+        dropout_p: float = 0.0,
         is_causal: bool = False,
+        *,
         scale: float | None = None,
+        enable_gqa: bool = False,
+        softcap: float | None = None,
+        window: TensorLike | None = None,
+        alibi: TensorLike | None = None,
     ) -> Tensor:
         """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv). See flamepy.scaled_dot_product_attention."""
     # flamepy/ops/scattering.py: scatter

@@ -250,13 +250,19 @@ def bce_with_logits(x: np.ndarray, t: np.ndarray, pos_weight: Any = 1.0) -> np.n
     return t * pos_weight * np.logaddexp(0, -x) + (1 - t) * np.logaddexp(0, x)
 
 
-def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = None, is_causal: bool = False) -> Any:
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = None, is_causal: bool = False, **options: Any) -> Any:
+    if options.get("enable_gqa"):
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
-    if is_causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
+    if cap := options.get("softcap"):
+        scores = cap * np.tanh(scores / cap)
+    behind = np.arange(scores.shape[-2])[:, None] - np.arange(scores.shape[-1])
+    hidden = (behind < 0) & is_causal | (np.abs(behind) >= options.get("window", 1e9))
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    return softmax(scores) @ v
+    if options.get("alibi") is not None:
+        scores = scores - options["alibi"][:, None, None] * np.abs(behind)
+    return softmax(np.where(hidden, -np.inf, scores)) @ v
 
 
 EACH = [{}, {"axis": 1}, {"axis": 0}]
@@ -268,6 +274,7 @@ SMOOTHED: list[dict[str, Any]] = [
     {"label_smoothing": 0.1}, {"label_smoothing": 0.2, "ignore_index": 0}, {"z_loss": 0.1}, {"z_loss": 0.1, "label_smoothing": 0.2},
     {"z_loss": 0.1, "weight": np.arange(1.0, 5), "ignore_index": 1, "reduction": "none"}]
 HEADS = [((2, 3, 4), (2, 5, 4), (2, 5, 6)), ((2, 2, 4, 3), (2, 2, 4, 3), (2, 2, 4, 3))]
+GROUPS = ((2, 4, 4, 3), (2, 2, 5, 3), (2, 2, 5, 6))
 ROWS = {
     "softmax": case(softmax, shapes=SOLID, attrs=EACH, also=LINES),
     "log_softmax": case(lambda x, axis=-1: np.log(softmax(x, axis)), shapes=SOLID, attrs=EACH, also=LINES),
@@ -302,7 +309,9 @@ ROWS = {
     "scaled_dot_product_attention": case(attention, R, R, R, shapes=HEADS, attrs=[{}, {"is_causal": True}],
                                          second=False, also=[
         (HEADS[1], (np.tri(4, dtype=np.bool_),), {}),
-        (HEADS[1], (np.linspace(-1.0, 1.0, 16).reshape(4, 4),), {})]),
+        (HEADS[1], (np.linspace(-1.0, 1.0, 16).reshape(4, 4),), {}), (GROUPS, (), {"enable_gqa": True, "is_causal": True}),
+        (GROUPS, (np.linspace(-1.0, 1.0, 80).reshape(4, 4, 5),), {"enable_gqa": True}), (GROUPS, (), {"enable_gqa": True, "softcap": 2.0}),
+        (HEADS[1], (), {"window": 2, "is_causal": True}), (HEADS[1], (), {"alibi": np.array([0.5, 0.25])})]),
 }
 
 FAMILIES = {"pointwise": POINTWISE | MORE_POINTWISE, "reduce": REDUCE, "matrix": MATRIX, "shape": SHAPE, "rows": ROWS,

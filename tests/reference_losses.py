@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -130,7 +131,7 @@ LOSSES: dict[str, Case] = {
         *REDUCTIONS, {"p": 2, "weight": WEIGHT}, {"margin": 0.3}]),
     "multilabel_margin_loss": case(loss(multilabel_margin), R, Input("ids", -1, 4), shapes=[((5, 4), (5, 4))], attrs=REDUCTIONS),
     "multilabel_soft_margin_loss": case(
-        loss(lambda x, t, weight=1.0: (weight * (t * softplus(-x) + (1 - t) * softplus(x))).mean(-1)), R, UNIT,
+        loss(lambda x, t, weight=1.0: (weight * (t * softplus(-x) + (1 - t) * softplus(x))).mean(-1)), R, fixed(UNIT),
         shapes=[((3, 4), (3, 4))], attrs=[*REDUCTIONS, {"weight": WEIGHT}]),
     "pairwise_distance": case(distance, R, R, shapes=[((3, 4), (3, 4)), ((4,), (4,))], attrs=[
         {}, {"p": 1.0}, {"p": 3.0, "keepdim": True}, {"p": math.inf}, {"eps": 0.1}]),
@@ -144,7 +145,50 @@ LOSSES: dict[str, Case] = {
         *REDUCTIONS, {"swap": True}, {"p": 1.0, "margin": 0.5}]),
     "triplet_margin_with_distance_loss": case(loss(triplet), R, R, R, shapes=TRIPLES, attrs=[{}, {"swap": True}]),
 }
+GATES = [((3, 4), (3, 4)), ((2, 6),), ((4, 3), (3,))]
+erf = np.vectorize(math.erf, otypes=[float])
+
+
+def gated(activation: Callable[..., Any]) -> Callable[..., Any]:
+    def oracle(x: Any, y: Any = None, axis: int = -1) -> Any:
+        x, y = np.split(x, 2, axis) if y is None else (x, y)
+        return activation(x) * y
+
+    return oracle
+
+
+GATED: dict[str, Case] = {
+    "swiglu": case(gated(lambda x: x * sigmoid(x)), R, R, shapes=GATES, also=[(((4, 3),), (), {"axis": 0})]),
+    "geglu": case(gated(lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2)))), R, R, shapes=GATES),
+    "reglu": case(gated(lambda x: np.maximum(x, 0)), R, R, shapes=GATES),
+}
+
+
+def ctc(x: Any, ids: Any, times: Any, sizes: Any, blank: int = 0, reduction: str = "mean") -> Any:
+    """Every path of classes, and whether it says the labels."""
+    losses = []
+    for n, (steps, size) in enumerate(zip(times, sizes, strict=True)):
+        right = 0.0
+        for path in itertools.product(range(x.shape[2]), repeat=steps):
+            said = [c for c, before in zip(path, (None, *path), strict=False) if c not in (before, blank)]
+            right += math.exp(sum(x[t, n, c] for t, c in enumerate(path))) if said == list(ids[n, :size]) else 0.0
+        losses.append(-math.log(right))
+    each = np.array(losses)
+    return np.mean(each / np.maximum(1, sizes)) if reduction == "mean" else reduced(each, reduction)
+
+
+def linear_loss(x: Any, w: Any, ids: Any, b: Any = 0.0, chunk: Any = None, **options: Any) -> Any:
+    return reduced(soft_cross_entropy(x @ w.T + b, np.eye(w.shape[0])[ids], **options), "mean")
+
+
+LOSSES |= GATED
+LOSSES["ctc_loss"] = case(ctc, R, Input("ids", 1, 3), shapes=[((4, 3, 3), (3, 2))], args=[((4, 3, 4), (1, 1, 0)), ((4, 4, 3), (2, 2, 1))],
+                          attrs=REDUCTIONS, second=False)
+LOSSES["linear_cross_entropy"] = case(
+    linear_loss, R, R, IDS4, R, shapes=[((6, 3), (4, 3), (6,), (4,)), ((6, 3), (4, 3), (6,))],
+    attrs=[{}, {"chunk": 2}, {"chunk": 4, "label_smoothing": 0.1, "z_loss": 0.1}])
 LOSSES_INTERNAL = {
+    "row_ctc": "ctc_loss", "chunked_loss": "linear_cross_entropy", "swiglu_op": "swiglu", "geglu_op": "geglu", "reglu_op": "reglu",
     "row_nll": "nll_loss", "kl": "kl_div", "kl_log": "kl_div", "poisson": "poisson_nll_loss", "poisson_log": "poisson_nll_loss",
     "stirling": "poisson_nll_loss", "gaussian": "gaussian_nll_loss", "focal": "sigmoid_focal_loss",
     "soft_margin": "soft_margin_loss",

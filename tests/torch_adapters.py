@@ -206,9 +206,7 @@ NETWORK: dict[str, Row] = {
     "nn.functional.embedding": Row("embedding", lambda w, ids, **k: F.embedding(ids, w, **k)),
     "nn.functional.dropout": Row("dropout", F.dropout, random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1),
     "nn.functional.scaled_dot_product_attention": Row(
-        "scaled_dot_product_attention",
-        lambda q, k, v, **o: SDPA(q, k, v, **without(o, dropout_p=0.0, enable_gqa=False)),
-        lambda *a, **o: bool(without(o, dropout_p=0.0, enable_gqa=False).keys() & {"dropout_p", "enable_gqa"}),
+        "scaled_dot_product_attention", SDPA, random=lambda *a, dropout_p=0.0, **o: dropout_p > 0
     ),
 }
 from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)

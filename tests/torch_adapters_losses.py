@@ -29,7 +29,14 @@ def differ(x: Any, target: Any, **options: Any) -> bool:
     return bool(x.shape != target.shape)
 
 
+def ctc(x: Any, *args: Any, **options: Any) -> Any:
+    """PyTorch's gradient is that of what log_softmax got, although it says that it is that of log_probs."""
+    return F.ctc_loss(F.log_softmax(x, -1), *args, **options)
+
+
 for name, call, more in (
+    # PyTorch's gradient in float32 is off by 1e-4: float64 is compared.
+    ("ctc_loss", ctc, {"edge": lambda x: (x.new_zeros(()) + x.itemsize) == 4}),
     ("soft_margin_loss", F.soft_margin_loss, {"fixed": (1,)}),
     ("triplet_margin_with_distance_loss", triplet, {}),
     ("multi_margin_loss", F.multi_margin_loss, {"random": tracks_weight}),

@@ -27,6 +27,31 @@ class Activation(Module):
         return getattr(F, self.op)(x)
 
 
+WEIGHTS = ("weight", "pos_weight")
+
+
+class Options(Module):
+    """A function of flamepy.nn.functional with its options, of which weights are buffers: state_dict() has them, to() moves them."""
+
+    function = ""
+
+    def keep(self, **options: Any) -> None:
+        """Hold these, under their names."""
+        self.names = tuple(options)
+        for name, value in options.items():
+            if name in WEIGHTS:
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
+
+    def forward(self, *xs: Any) -> Any:
+        """What the function takes before its options -> what it gives."""
+        return getattr(F, self.function)(*xs, **{name: getattr(self, name) for name in self.names})
+
+    def extra(self) -> str:
+        return ", ".join([f"{name}={getattr(self, name)!r}" for name in self.names if name not in WEIGHTS])
+
+
 class ReLU(Activation):
     """max(x, 0)."""
 

@@ -27,6 +27,7 @@ from ..ops import conv_transpose3d as conv_transpose3d
 from ..ops import cosine_embedding_loss as cosine_embedding_loss
 from ..ops import cosine_similarity as cosine_similarity
 from ..ops import cross_entropy as cross_entropy
+from ..ops import ctc_loss as ctc_loss
 from ..ops import dice_loss as dice_loss
 from ..ops import dpo_loss as dpo_loss
 from ..ops import drop_block2d as drop_block2d
@@ -40,6 +41,7 @@ from ..ops import entropy as entropy
 from ..ops import feature_alpha_dropout as feature_alpha_dropout
 from ..ops import fold as fold
 from ..ops import gaussian_nll_loss as gaussian_nll_loss
+from ..ops import geglu as geglu
 from ..ops import gelu as gelu
 from ..ops import glu as glu
 from ..ops import grid_sample as grid_sample
@@ -59,6 +61,7 @@ from ..ops import l1_loss as l1_loss
 from ..ops import layer_norm as layer_norm
 from ..ops import leaky_relu as leaky_relu
 from ..ops import linear as linear
+from ..ops import linear_cross_entropy as linear_cross_entropy
 from ..ops import local_response_norm as local_response_norm
 from ..ops import log_softmax as log_softmax
 from ..ops import logsigmoid as logsigmoid
@@ -90,6 +93,7 @@ from ..ops import ppo_loss as ppo_loss
 from ..ops import ppo_value_loss as ppo_value_loss
 from ..ops import prelu as prelu
 from ..ops import quick_gelu as quick_gelu
+from ..ops import reglu as reglu
 from ..ops import relu as relu
 from ..ops import relu6 as relu6
 from ..ops import rms_norm as rms_norm
@@ -109,6 +113,7 @@ from ..ops import softplus as softplus
 from ..ops import softshrink as softshrink
 from ..ops import softsign as softsign
 from ..ops import stochastic_depth as stochastic_depth
+from ..ops import swiglu as swiglu
 from ..ops import swish as swish
 from ..ops import tanh as tanh
 from ..ops import tanhshrink as tanhshrink

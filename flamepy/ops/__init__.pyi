@@ -1090,6 +1090,26 @@ def cross_entropy(
     0.6931
     """
 
+# flamepy/ops/ctc.py: ctc_loss
+def ctc_loss(
+    log_probs: TensorLike,
+    targets: TensorLike,
+    input_lengths: TensorLike,
+    target_lengths: TensorLike,
+    blank: int = 0,
+    reduction: str = 'mean',
+    zero_infinity: bool = False,
+) -> Tensor:
+    """-log of the probability that classes emitted time by time are the labels, once repeats and blanks are left out.
+
+    Graves et al. 2006. The gradient is that of log_probs themselves; behind log_softmax it is PyTorch's. "mean": each loss is divided by
+    its number of labels first. `zero_infinity`: losses without any alignment count 0, and so do their gradients.
+    Shapes: log_probs (T, N, C) or (T, C); targets (N, S), or all labels one after the other; lengths (N,) or (), of integers.
+    Raises ShapeError, DTypeError, IndexOutOfRange for a length or label out of range; a label may not be the blank.
+    >>> round(F.ctc_loss(fp.tensor([[0.5, 0.5]] * 2).log(), [1], 2, 1).item(), 4)
+    0.2877
+    """
+
 # flamepy/ops/scans.py: cummax
 @overload
 def cummax(x: TensorLike, axis: int = 0) -> Tensor: ...
@@ -1643,6 +1663,18 @@ def ge(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, True]
     """
 
+# flamepy/ops/gated.py: geglu
+@overload
+def geglu(x: TensorLike, y: TensorLike | None = None, axis: int = -1) -> Tensor: ...
+@overload
+def geglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
+    """gelu(x) * y; without y gelu of the first half of x along an axis times the second.
+
+    Shapes and errors: as swiglu.
+    >>> [round(v, 4) for v in F.geglu(fp.tensor([1.0, 2.0])).tolist()]
+    [1.6827]
+    """
+
 # flamepy/ops/activations.py: gelu
 def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     """Gaussian error linear unit, exact ("none") or by tanh ("tanh").
@@ -2182,6 +2214,28 @@ def linear(
     Types: floats; integers and bools are computed in float32.
     >>> F.linear(fp.tensor([-3.0, 2.0]), fp.tensor([[1.0, 1.0], [0.0, 1.0]]), activation="relu").tolist()
     [0.0, 2.0]
+    """
+
+# flamepy/ops/linear_loss.py: linear_cross_entropy
+def linear_cross_entropy(
+    x: TensorLike,
+    weight: TensorLike,
+    target: TensorLike,
+    bias: TensorLike | None = None,
+    *,
+    chunk: int | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    reduction: str = 'mean',
+) -> Tensor:
+    """cross_entropy(linear(x, weight, bias), ids) that holds the logits of `chunk` rows at a time, and never all.
+
+    By default a chunk's logits are about as many numbers as x has. Gradients are made in the forward pass.
+    Shapes: x (..., width), weight (classes, width), bias (classes,), ids (...). Raises ShapeError, ValueError for a reduction other than
+    "mean" and "sum" or a chunk that is no count, and what cross_entropy raises for ids. The options are cross_entropy's.
+    >>> round(F.linear_cross_entropy(fp.zeros(3, 4), fp.ones(2, 4), [0, 1, 1]).item(), 4)
+    0.6931
     """
 
 # flamepy/ops/channel_norms.py: local_response_norm
@@ -3308,6 +3362,18 @@ def reciprocal(x: TensorLike, /) -> Tensor:
     [-0.6667, 0.6667]
     """
 
+# flamepy/ops/gated.py: reglu
+@overload
+def reglu(x: TensorLike, y: TensorLike | None = None, axis: int = -1) -> Tensor: ...
+@overload
+def reglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
+    """relu(x) * y; without y relu of the first half of x along an axis times the second.
+
+    Shapes and errors: as swiglu.
+    >>> F.reglu(fp.tensor([1.0, 2.0])).tolist()
+    [2.0]
+    """
+
 # flamepy/ops/activations.py: "relu"
 def relu(x: TensorLike, /) -> Tensor:
     """max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010).
@@ -3536,16 +3602,26 @@ def scaled_dot_product_attention(
     k: TensorLike,
     v: TensorLike,
     attn_mask: TensorLike | None = None,
-    *,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
+    enable_gqa: bool = False,
+    softcap: float | None = None,
+    window: TensorLike | None = None,
+    alibi: TensorLike | None = None,
 ) -> Tensor:
     """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
 
     Vaswani et al. 2017, arXiv:1706.03762. Shapes: leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
     be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
-    that sees no key is zero.
-    Integers give float32. Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
+    that sees no key is zero. `enable_gqa`: k and v may have fewer heads (axis -3), a divisor; neighbouring heads of q share them, which
+    are read where they are (Ainslie et al. 2023, arXiv:2305.13245). `window`: n, only keys less than n away are seen, or (left, right).
+    `alibi`: True, or a slope for each head: slope |i - j| is subtracted (Press et al. 2021, arXiv:2108.12409); window and alibi need
+    memory for (L, S), alibi for each head. `softcap`: scores are softcap tanh(scores / softcap) (Gemma 2, arXiv:2408.00118) before any
+    mask; `dropout_p`: weights are dropped. These two keep all weights in memory: they are composed of ops. Normed queries and keys are a
+    norm of q and k before, such as F.rms_norm. Integers give float32.
+    Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
     >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
     [[2.0]]
     """
@@ -4010,6 +4086,18 @@ def swapdims(x: TensorLike, axis0: int, axis1: int) -> Tensor:
     """swapaxes(). Shapes: as there.
     >>> fp.swapdims(fp.ones(2, 3), 0, 1).shape
     (3, 2)
+    """
+
+# flamepy/ops/gated.py: swiglu
+@overload
+def swiglu(x: TensorLike, y: TensorLike | None = None, axis: int = -1) -> Tensor: ...
+@overload
+def swiglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
+    """silu(x) * y; without y silu of the first half of x along an axis times the second.
+
+    Shapes: x and y broadcast; or x with an even size along axis, the result has half of it. Raises ShapeError for an odd one.
+    >>> [round(v, 4) for v in F.swiglu(fp.tensor([1.0, 2.0])).tolist()]
+    [1.4621]
     """
 
 # flamepy/ops/activations.py: "silu"

@@ -14,17 +14,21 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
-from ..core.op import launch, like, new
+from ..core.op import launch, like, new, share
 from ..core.ops.axes import Shape, composed, tensors_of
 from ..core.ops.copy import filled
-from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
+from ..core.ops.pointwise import add
+from ..core.ops.reduce import reduction, sum_of
+from ..core.ops.shape import broadcast_to, contiguous_strides, expanded, reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
 from ..engine.half import together
 from ..engine.kept import number
 from .activations import masked_fill
+from .attention_options import alibi_mask, attention_of_ops, window_mask
 from .logic import logical_not
+from .shape_more import narrow
 
 
 def heads_layout(heads: int, rows: int, width: int) -> Shape:
@@ -38,12 +42,17 @@ def fused_layout(heads: int, rows: int, width: int, parts: int = 3, part: int = 
 
 
 def apart(q: Shape, v: Shape, mask: Shape | None) -> tuple[Shape, Shape]:
-    """(layouts of q, k, v, y and the mask, sizes) for contiguous q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv), and a mask of
-    (B or 1, H or 1, L or 1, S or 1)."""
-    (batch, heads, rows, d), (keys, dv) = q, v[2:]
+    """(layouts of q, k, v, y and the mask, sizes) for contiguous q (B, H, L, D), k (B, G, S, D), v (B, G, S, Dv), and a mask of
+    (B or 1, H or 1, L or 1, S or 1). Where G is smaller than H, H / G neighbouring heads see the same keys: each of these groups is
+    then an item of the batch, with a step of 0 from head to head of k and v."""
+    (batch, heads, rows, d), (_, groups, keys, dv), shared = q, v, v[1] != q[1]
+    batch, heads = (batch * groups, heads // groups) if shared else (batch, heads)
     each = [heads_layout(heads, *size) for size in ((rows, d), (keys, d), (keys, dv), (rows, dv))]
+    if shared:
+        each[1], each[2] = (0, keys * d, 0, d), (0, keys * dv, 0, dv)
     if mask is not None:  # a step of 0 along an axis that is broadcast
-        each.append((0, *[0 if n == 1 else s for n, s in zip(mask, contiguous_strides(mask), strict=True)]))
+        outer, per_head, *last = [0 if n == 1 else s for n, s in zip(mask, contiguous_strides(mask), strict=True)]
+        each.append((0, per_head * heads if shared else outer, per_head, *last))
     return tuple([n for layout in each for n in layout]), (batch, heads, rows, keys, d, dv)
 
 
@@ -57,20 +66,40 @@ def fused(qkv: Shape, heads: int) -> tuple[Shape, Shape]:
 @form(mixes=3)
 @custom(inputs=4, title="scaled_dot_product_attention", internal=True)
 def attention(q, k, v, mask=None, is_causal=False, scale=1.0):
-    """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, H, S, D), v (B, H, S, Dv)."""
+    """softmax(scale q k^T + mask) v for q (B, H, L, D), k (B, G, S, D), v (B, G, S, Dv), where G divides H: see apart()."""
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
-    y, kept = like(q, (*q.shape[:3], v.shape[3]), together((q, k, v, mask))), like(q, (2, *sizes[:3]), q.spec.computed)
+    y, kept = like(q, (*q.shape[:3], v.shape[3]), together((q, k, v, mask))), like(q, (2, *q.shape[:3]), q.spec.computed)
     launch("attention", None, (y, kept), (q, k, v, mask), (layout, sizes, number(float(scale), kept.dtype), is_causal))
     return y, {"kept": kept}
 
 
 @attention.backward
 def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
+    """Each head gives gradients of its own for the keys and values, which lie as these do: what a group has in common is repeated for
+    it, and its gradients are added up."""
+    groups = k.shape[1]
+    k, v = (for_each_head(x, q.shape[1]) for x in (k, v))
     layout, sizes = apart(q.shape, v.shape, None if mask is None else mask.shape)
     dmask = like(kept, sizes[:4]) if wanted[3] else None
     outs = like(g, q.shape), like(g, k.shape), like(g, v.shape), dmask
     launch("attention_dx", None, outs, (g, y, kept, q, k, v, mask), (layout, sizes, number(float(scale), kept.dtype), is_causal))
-    return outs
+    return outs[0], of_groups(outs[1], groups), of_groups(outs[2], groups), dmask
+
+
+def for_each_head(x: Any, heads: int) -> Any:
+    """(B, G, S, D) repeated to (B, heads, S, D)."""
+    batch, groups, *last = x.shape
+    if groups == heads:
+        return x
+    return share(expanded.body(share(x, (batch, groups, 1, *last)), (batch, groups, heads // groups, *last)), (batch, heads, *last))
+
+
+def of_groups(dx: Any, groups: int) -> Any:
+    """(B, heads, S, D) added up to (B, groups, S, D)."""
+    batch, heads, *last = dx.shape
+    if groups == heads:
+        return dx
+    return sum_of(share(dx, (batch, groups, heads // groups, *last)), reduction("sum", (batch, groups, heads // groups, *last), 2, False))
 
 
 @custom(inputs=1, title="scaled_dot_product_attention", internal=True)
@@ -96,26 +125,60 @@ def scale_of(d: int) -> float:
 
 @composed(home="both")
 def scaled_dot_product_attention(
-    q: Any, k: Any, v: Any, attn_mask: Any = None, *, is_causal: bool = False, scale: float | None = None
-) -> Any:
+    q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+    enable_gqa: bool = False, softcap: float | None = None, window: Any = None, alibi: Any = None,
+) -> Any:  # fmt: skip
     """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
 
     Vaswani et al. 2017, arXiv:1706.03762. Shapes: leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
     be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
-    that sees no key is zero.
-    Integers give float32. Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
+    that sees no key is zero. `enable_gqa`: k and v may have fewer heads (axis -3), a divisor; neighbouring heads of q share them, which
+    are read where they are (Ainslie et al. 2023, arXiv:2305.13245). `window`: n, only keys less than n away are seen, or (left, right).
+    `alibi`: True, or a slope for each head: slope |i - j| is subtracted (Press et al. 2021, arXiv:2108.12409); window and alibi need
+    memory for (L, S), alibi for each head. `softcap`: scores are softcap tanh(scores / softcap) (Gemma 2, arXiv:2408.00118) before any
+    mask; `dropout_p`: weights are dropped. These two keep all weights in memory: they are composed of ops. Normed queries and keys are a
+    norm of q and k before, such as F.rms_norm. Integers give float32.
+    Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
     >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
     [[2.0]]
     """
     name = "scaled_dot_product_attention"
     q, k, v = tensors_of(name, q, k, v)
-    lead = leading(name, q, k, v)
+    lead = grouped(name, q, k, v) if enable_gqa else leading(name, q, k, v)
     if is_causal and attn_mask is not None:
         raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {np.shape(attn_mask)}. Pass one of them.")
-    mask = None if attn_mask is None else additive(name, attn_mask, q, lead, (q.shape[-2], k.shape[-2]))
-    q4, k4, v4 = (four_axes(x, lead) for x in (q, k, v))
-    y = attention(q4, k4, v4, mask, bool(is_causal), scale_of(q.shape[-1]) if scale is None else checked_number(name, "scale", scale))
+    last = q.shape[-2], k.shape[-2]
+    mask = None if attn_mask is None else additive(name, attn_mask, q, lead, last)
+    for option, make in ((window, window_mask), (alibi, alibi_mask)):
+        if option is not None and option is not False:
+            more = additive(name, make(name, option, q, lead, last), q, lead, last)
+            mask = more if mask is None else add(mask, more)
+    q4 = four_axes(q, lead)
+    k4, v4 = (four_axes(x, (*lead[:-1], x.shape[-3]) if enable_gqa else lead) for x in (k, v))
+    scale = scale_of(q.shape[-1]) if scale is None else checked_number(name, "scale", scale)
+    if softcap is None and dropout_p == 0:
+        y = attention(q4, k4, v4, spread_mask(mask, q4.shape, k4.shape), bool(is_causal), scale)
+    else:
+        y = attention_of_ops(name, q4, k4, v4, mask, bool(is_causal), scale, softcap, dropout_p)
     return y if len(lead) == 2 else reshape(y, (*lead, q.shape[-2], v.shape[-1]))
+
+
+def spread_mask(mask: Any, q: Shape, k: Shape) -> Any:
+    """The mask where groups of heads are items of the batch: all items have it, or each head of each has its own."""
+    if mask is None or q[1] == k[1] or mask.shape[:2] in ((1, 1), q[:2]):
+        return mask
+    return broadcast_to(mask, (*q[:2], *mask.shape[2:]))
+
+
+def grouped(name: str, q: Any, k: Any, v: Any) -> Shape:
+    """The leading axes where k and v have fewer heads than q. Raises ShapeError."""
+    heads = [x.shape[-3] if x.ndim > 2 else 0 for x in (q, k, v)]
+    if not all(heads) or heads[1] != heads[2] or heads[0] % heads[1]:
+        raise ShapeError(
+            f"{name}: heads do not group: q is {q.shape}, k is {k.shape}, v is {v.shape}. With enable_gqa=True use (..., heads, L, D) and "
+            "a divisor of heads for k and v."
+        )
+    return (*leading(name, *[narrow(x, -3, 0, 1) for x in (q, k, v)])[:-1], heads[0])
 
 
 def four_axes(x: Any, lead: Shape) -> Any:

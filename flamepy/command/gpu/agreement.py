@@ -135,7 +135,9 @@ OPS: dict[str, Call] = {
         F.scaled_dot_product_attention(w.x(2, 3, t, d), w.x(2, 3, t, d), w.x(2, 3, t, d), is_causal=True)
         for t, d in ((33, 32), (128, 64), (130, 24))
     ],
-    "attention, heads of 128": lambda w: F.scaled_dot_product_attention(*[w.x(1, 2, 96, 128) for _ in range(3)], is_causal=True),
+    "attention, heads of 128": lambda w: F.scaled_dot_product_attention(
+        w.x(1, 2, 96, 128), w.x(1, 2, 96, 128), w.x(1, 2, 96, 128), is_causal=True
+    ),
     "attention, masked": lambda w: masked_attention(w, *[w.x(2, 2, 40, 16) for _ in range(3)]),
     "conv2d": lambda w: F.conv2d(w.x(4, 3, 14, 13), w.x(8, 3, 3, 3), w.x(8), padding=1),
     "conv2d, strided, in groups": lambda w: F.conv2d(w.x(2, 4, 15, 16), w.x(6, 2, 3, 2), w.x(6), stride=2, dilation=(1, 2), groups=2),
