@@ -38,6 +38,7 @@ for name, call, more in (
     # PyTorch's gradient in float32 is off by 1e-4: float64 is compared.
     ("ctc_loss", ctc, {"edge": lambda x: (x.new_zeros(()) + x.itemsize) == 4}),
     ("soft_margin_loss", F.soft_margin_loss, {"fixed": (1,)}),
+    ("multilabel_soft_margin_loss", F.multilabel_soft_margin_loss, {"fixed": (1,)}),
     ("triplet_margin_with_distance_loss", triplet, {}),
     ("multi_margin_loss", F.multi_margin_loss, {"random": tracks_weight}),
     ("hinge_embedding_loss", F.hinge_embedding_loss, {"refuses": differ}),

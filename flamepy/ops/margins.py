@@ -158,7 +158,7 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
 def multilabel_soft_margin_loss(x: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any:
     """The mean over the classes of the binary cross-entropy of sigmoid(x); `weight` (classes,) multiplies that of each class.
 
-    Shapes: x and target (..., classes). Errors: as mse_loss.
+    Shapes: x and target (..., classes). Errors: as mse_loss. No gradient reaches the target.
     >>> round(F.multilabel_soft_margin_loss(fp.tensor([[0.0, 0.0]]), [[1.0, 0.0]]).item(), 4)
     0.6931
     """
