@@ -28,20 +28,21 @@ from .shape_more import narrow
 
 
 @custom(inputs=1, kind="as is", title="argsort", internal=True)
-def row_order(x, descending=False):
-    """The places of the numbers of each row, in order."""
-    y = like(x, dtype=int64)
+def row_order(x, descending=False, first=-1):
+    """The places of the numbers of each row, in order; of the `first` ones alone, unless that is -1."""
+    k = x.shape[-1] if first < 0 else first
+    y = like(x, (*x.shape[:-1], k), int64)
     if y.size:
-        launch("argsort", None, (y,), (x,), (x.shape[-1], descending), dtype=x.dtype)
+        launch("argsort", None, (y,), (x,), (x.shape[-1], descending, k), dtype=x.dtype)
     return y
 
 
-def order_along(x: Any, a: int, descending: bool) -> Any:
-    """The places along axis a of its numbers in order, for a Tensor with an axis."""
+def order_along(x: Any, a: int, descending: bool, first: int = -1) -> Any:
+    """The places along axis a of its numbers in order (of the `first` ones alone, unless that is -1), for a Tensor with an axis."""
     x = x.detach()
     x = x if x.dtype in FLOATS or x.dtype.itemsize > 2 else cast(x, int32)
     last = a == x.ndim - 1
-    order = row_order(x if last else transpose(x, a, -1), descending)
+    order = row_order(x if last else transpose(x, a, -1), descending, first)
     return order if last else transpose(order, a, -1)
 
 
@@ -99,7 +100,7 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = Tr
     k = checked_int("topk", "k", k)
     if not 0 <= k <= x.shape[a]:
         raise ShapeError(f"topk: k is out of range: {k} of {x.shape[a]} elements, axis {axis}. Use 0 to {x.shape[a]}.")
-    places = narrow(order_along(x, a, bool(largest)), a, 0, k)
+    places = order_along(x, a, bool(largest), k)
     values = picked_along(x, a, places)
     return Found(values, places) if shape else Found(reshape(values, shape), reshape(places, shape))
 
@@ -116,7 +117,7 @@ def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> Found:
     k = checked_int("kthvalue", "k", k)
     if not 1 <= k <= x.shape[a]:
         raise ShapeError(f"kthvalue: k is out of range: {k} of {x.shape[a]} elements, axis {axis}. Use 1 to {x.shape[a]}.")
-    return kept(x, a, narrow(order_along(x, a, False), a, k - 1, 1), shape, keepdims)
+    return kept(x, a, narrow(order_along(x, a, False, k), a, k - 1, 1), shape, keepdims)
 
 
 def kept(x: Any, a: int, places: Any, shape: tuple[int, ...], keepdims: bool) -> Found:

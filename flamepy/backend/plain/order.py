@@ -24,11 +24,11 @@ def scan(F, outs, ins, consts):
 
 @kernel
 def argsort(F, outs, ins, consts):
-    """The places of each row's numbers in order, of equal ones in the order they come; NaN is the largest."""
-    (y,), (x,), (n, descending) = outs, ins, consts
+    """The places of each row's k first numbers in order, of equal ones in the order they come; NaN is the largest."""
+    (y,), (x,), (n, descending, k) = outs, ins, consts
     x = x.reshape(-1, n)
     found = n - 1 - np.argsort(x[:, ::-1], axis=1, kind="stable")[:, ::-1] if descending else np.argsort(x, axis=1, kind="stable")
-    y[...] = found.reshape(-1)
+    y[...] = found[:, :k].reshape(-1)
 
 
 @kernel

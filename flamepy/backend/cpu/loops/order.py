@@ -18,6 +18,7 @@ from .maps import F, same
 from .runs import fill_run
 
 FEW = 48  # numbers of a row that are put in one after the other, at most
+FIRST = 32  # first ones of a longer row that are found so
 LAST, BOTTOM = 0x7FFFFFFF, -0x80000000
 LAST_WIDE, BOTTOM_WIDE = 0x7FFFFFFFFFFFFFFF, -0x8000000000000000
 
@@ -42,26 +43,32 @@ def keys_of(part, keys, x, descending):
 
 
 @loop
-def sort_rows(part, out, keys, ids, other_keys, other_ids, n, bits):
-    """out[r] = where the numbers of row r of keys are, in order; the others are room to work in."""
-    counts = wide_space(keys)
-    for r in tasks(part, out.size // n):
-        first, stop = r * n, r * n + n
-        if n <= FEW:
-            put_in(out[first:stop], keys[first:stop])
+def sort_rows(part, out, keys, ids, other_keys, other_ids, n, k, bits):
+    """out[r] = where the k first numbers of row r of keys are, in order; the others are room to work in."""
+    room = wide_space(keys)
+    for r in tasks(part, out.size // k):
+        mine, first, stop = out[r * k : r * k + k], r * n, r * n + n
+        if ids.size == 0:
+            put_in(mine, room, keys[first:stop])
         else:
-            sort_row(
-                out[first:stop], keys[first:stop], ids[first:stop], other_keys[first:stop], other_ids[first:stop], counts[:256], bits
-            )  # fmt: skip
+            sort_row(mine, keys[first:stop], ids[first:stop], other_keys[first:stop], other_ids[first:stop], room[:256], bits)
 
 
-def put_in(out, keys):
+def put_in(out, room, keys):
+    """The places of the first keys go into out, the keys beside into room."""
+    many = 0
     for i in range(keys.size):
-        key, j = keys[i], i
-        while j > 0 and keys[j - 1] > key:
-            keys[j], out[j] = keys[j - 1], out[j - 1]
+        key, j = keys[i], many
+        if j < out.size:
+            many += 1
+        elif key < room[j - 1]:
             j -= 1
-        keys[j], out[j] = key, i
+        else:
+            continue
+        while j > 0 and room[j - 1] > key:
+            room[j], out[j] = room[j - 1], out[j - 1]
+            j -= 1
+        room[j], out[j] = key, i
 
 
 def sort_row(out, keys, ids, other_keys, other_ids, counts, bits):
@@ -83,7 +90,7 @@ def sort_row(out, keys, ids, other_keys, other_ids, counts, bits):
                 counts[d] += 1
                 other_keys[to], other_ids[to] = keys[j], ids[j]
             keys, other_keys, ids, other_ids = other_keys, keys, other_ids, ids
-    for j in range(ids.size):
+    for j in range(out.size):
         out[j] = ids[j]
 
 
@@ -100,15 +107,15 @@ def search(part, out, x, values, n, many, right):
 
 # ---- launchers ----
 @launcher
-def argsort(go, outs, ins, n, descending):
+def argsort(go, outs, ins, n, descending, k):
     (y,), (x,) = outs, ins
     wide = x.dtype.itemsize == 8
     formula = same if x.dtype.kind in "iu" else double_key if wide else float_key
     key = int64 if wide else int32
-    keys, room = go.empty(y.size, key), y.size if n > FEW else 0
+    keys, room = go.empty(x.size, key), 0 if n <= FEW or k <= FIRST else x.size
     go(keys_of, (keys,), ins, (bool(descending),), formula=formula)
     rest = go.empty(room, int32), go.empty(room, key), go.empty(room, int32)
-    go(sort_rows, (y, keys, *rest), (), (n, 64 if wide else 32), formula=None, dtype=key, work=y.size * 8 if y.size > n else 1)
+    go(sort_rows, (y, keys, *rest), (), (n, k, 64 if wide else 32), formula=None, dtype=key, work=x.size * 8 if x.size > n else 1)
 
 
 @launcher(name="search")

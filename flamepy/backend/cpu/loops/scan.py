@@ -16,9 +16,27 @@ from .runs import fill_run
 
 @loop
 def scan_lines(part, out, a, b, n, reverse, p, q):
-    """(p, q) = F(p, q, a[t, i], b[t, i]), out[t, i] = q for each line t; b None: i."""
-    for t in tasks(part, out.size // n):
-        scan_line(out, a, b, t * n, n, reverse, p, q, F)
+    """(p, q) = F(p, q, a[t, i], b[t, i]), out[t, i] = q for each line t; b None: i. Four lines at once: each step waits for the last."""
+    lines = out.size // n
+    for t in tasks(part, (lines + 3) // 4):
+        if 4 * t + 4 <= lines:
+            scan_four(out, a, b, 4 * t * n, n, reverse, p, q, F)
+        else:
+            for line in range(4 * t, lines):
+                scan_line(out, a, b, line * n, n, reverse, p, q, F)
+
+
+def scan_four(out, a, b, first, n, reverse, p, q, f):
+    r, s, t, u, v, w = p, q, p, q, p, q
+    step = np.uintp(n)
+    for k in range(n):
+        i = n - 1 - k if reverse else k
+        j = np.uintp(first + i)
+        p, q = f(p, q, at(a, j), second(b, j, i))
+        r, s = f(r, s, at(a, j + step), second(b, j + step, i))
+        t, u = f(t, u, at(a, j + step + step), second(b, j + step + step, i))
+        v, w = f(v, w, at(a, j + step + step + step), second(b, j + step + step + step, i))
+        out[j], out[j + step], out[j + step + step], out[j + step + step + step] = q, s, u, w
 
 
 def scan_line(out, a, b, first, n, reverse, p, q, f):

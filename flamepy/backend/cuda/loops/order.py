@@ -53,10 +53,12 @@ def rows_of(out, places, n):
 
 
 @kernel
-def within_rows(out, places, n):
+def within_rows(out, places, n, k):
+    """The k first places of each row of n."""
     i = types.int64(block()) * THREADS + thread()
     if i < out.size:
-        out[i] = divided(types.int64(places[i]), n)[1]
+        r, j = divided(i, k)
+        out[i] = divided(types.int64(places[r * n + j]), n)[1]
 
 
 @kernel
@@ -68,19 +70,19 @@ def search_each(out, x, values, n, many, right):
 
 # ---- launchers ----
 @launcher
-def argsort(go, outs, ins, n, descending):
+def argsort(go, outs, ins, n, descending, k):
     (y,), (x,), places = outs, ins, None
-    wide, grid, rows = x.dtype.itemsize == 8, blocks(outs[0].size), outs[0].size // n
+    wide, grid, rows = x.dtype.itemsize == 8, blocks(x.size), x.size // n
     formula = same if x.dtype.kind in "iu" else double_key if wide else float_key
     for shift, add in ((0, 0), (32, 1 << 31)) if wide else ((0, 1 << 31),):
-        words = go.empty(y.size, int64)
+        words = go.empty(x.size, int64)
         go(key_words, (words,), (x, places), (bool(descending), shift, add), grid=grid, formula=formula)
         _, places = sorted_ids(go, words, 1 << 32, places)
     if rows > 1:
-        of = go.empty(y.size, int64)
+        of = go.empty(x.size, int64)
         go(rows_of, (of,), (places, n), grid=grid, formula=None, dtype=int64)
         _, places = sorted_ids(go, of, rows, places)
-    go(within_rows, outs, (places, n), grid=grid, formula=None, dtype=int64)
+    go(within_rows, outs, (places, n, k), grid=blocks(y.size), formula=None, dtype=int64)
 
 
 @launcher

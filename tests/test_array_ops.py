@@ -1,0 +1,176 @@
+"""Scans, sorting, reductions and scattering at their edges: ties, NaN, other types, more threads, captured steps, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flamepy as fp
+import flamepy.nn.functional as F
+
+NAN, INF = float("nan"), float("inf")
+ROW = np.array([1, NAN, 3, 2, NAN, -INF, INF, 3], "f4")
+
+
+@pytest.mark.parametrize("device", ["plain", "cpu"])
+def test_nan_goes_on_in_scans_and_comes_last_in_order(device):
+    x = fp.tensor(ROW, device=device)
+    values, indices = fp.cummax(x)
+    assert np.array_equal(values.numpy(), [1, *[NAN] * 7], equal_nan=True) and indices.tolist() == [0, 1, 1, 1, 4, 4, 4, 4]
+    assert fp.cummin(fp.tensor([2.0, 1.0, 1.0, 5.0], device=device)).indices.tolist() == [0, 1, 2, 2]
+    assert fp.argsort(x).tolist() == [5, 0, 3, 2, 7, 6, 1, 4] and fp.argsort(x, descending=True).tolist() == [1, 4, 6, 2, 7, 3, 0, 5]
+    assert fp.argsort(fp.tensor([0.0, -0.0, 0.0], device=device)).tolist() == [0, 1, 2]
+    assert np.isnan(fp.median(x).item()) and fp.nanmedian(x).item() == 2.5
+    assert fp.searchsorted(fp.tensor([1.0, NAN], device=device), [0.0, 2.0, NAN], side="right").tolist() == [0, 1, 2]
+    low = fp.logcumsumexp(fp.tensor([-INF, -800.0, 3.0, INF], device=device)).numpy()
+    assert np.array_equal(low, np.array([-INF, -800, 3, INF], "f4"))
+
+
+def test_products_with_zeros_have_every_derivative():
+    for at in ([0.0, 2.0, 3.0, 4.0], [2.0, 0.0, 3.0, 0.0], [0.0, 0.0, 0.0]):
+        x = fp.tensor(np.array(at), requires_grad=True, device="plain")
+        for f in (
+            lambda x: fp.cumprod(x, axis=0),
+            fp.prod,
+            lambda x: fp.scatter_reduce(fp.ones(2, dtype=x.dtype, device="plain"), 0, [0] * x.size, x, "prod"),
+        ):
+            assert fp.gradcheck(f, (x,), order=2), at
+
+
+def test_an_infinite_product_does_not_reach_the_next_place():
+    y = fp.scatter(fp.tensor([1.0, 2.0, 3.0], device="plain"), 0, [0, 1, 0], INF, reduce="multiply")
+    assert y.tolist() == [INF, INF, 3.0]
+    assert fp.scatter(fp.ones(2, device="plain"), 0, [1, 1], 2.0, reduce="multiply").tolist() == [1.0, 4.0]
+    assert fp.scatter(fp.ones(2, device="plain"), 0, [1, 1], 2.0, reduce="add").tolist() == [1.0, 5.0]
+
+
+def test_norms_at_zero_vectors_have_gradient_zero():
+    for p in (2, 1, 3, 0.5, INF, 0):
+        x = fp.zeros(2, 3, requires_grad=True, device="plain")
+        assert not fp.norm(x, p, axis=1).sum().backward()[x].numpy().any(), p
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool"])
+def test_whole_numbers_and_bools(dtype):
+    a = np.array([[3, 0, 2], [1, 1, 0]]).astype(dtype)
+    x = fp.tensor(a, device="plain")
+    assert fp.cumsum(x, 1).dtype == "int64" and np.array_equal(fp.cumprod(x, 1).numpy(), np.cumprod(a, 1, dtype="i8"))
+    values, order = fp.sort(x, 1)
+    assert values.dtype == dtype and np.array_equal(order.numpy(), np.argsort(a, 1, kind="stable"))
+    assert fp.sum(x).dtype == fp.prod(x).dtype == "int64" and fp.sum(x, dtype=fp.float32).item() == a.sum()
+    assert fp.any(x, 1).tolist() == [True, True] and fp.all(x, 1).tolist() == [False, False]
+    assert fp.cummax(x, 1)[0].dtype == dtype and fp.median(x).dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", [fp.bfloat16, fp.float16])
+def test_16_bits_are_added_up_in_more(dtype):
+    h = fp.full((2, 3000), 0.01, dtype=dtype, device="cpu")
+    exact = h.to(fp.float64).numpy()
+    for name, want in (("cumsum", np.cumsum(exact, 1)), ("logcumsumexp", np.logaddexp.accumulate(exact, 1))):
+        y = getattr(fp, name)(h, axis=1)
+        assert y.dtype == dtype
+        np.testing.assert_allclose(y.to(fp.float64).numpy(), want, 8e-3)
+    x = fp.tensor(np.random.default_rng(0).normal(size=(3, 9)), device="cpu").to(dtype)
+    assert np.array_equal(fp.sort(x).indices.numpy(), np.argsort(x.to(fp.float32).numpy(), 1, kind="stable"))
+    for f in (fp.prod, fp.norm, F.normalize, fp.nanmean, lambda x: fp.scatter_add(x, 0, fp.zeros(1, 9, dtype=fp.int64), x)):
+        assert f(x).dtype == dtype
+    w = fp.ones(3, dtype=dtype, requires_grad=True, device="cpu")
+    assert w.sum(dtype=fp.float64).backward()[w].dtype == "float32"
+
+
+def test_the_last_one_counts_and_the_others_get_no_gradient():
+    x, src = (fp.tensor(np.arange(1.0, 5.0), requires_grad=True, device="plain") for _ in range(2))
+    for y in (fp.scatter(x, 0, [1, 1, 3, 1], src), fp.index_copy(x, 0, [1, 1, 3, 1], src), fp.index_put(x, ([1, 1, 3, 1],), src)):
+        assert y.tolist() == [1, 4, 3, 3]
+        grads = y.sum().backward()
+        assert grads[x].tolist() == [1, 0, 1, 0] and grads[src].tolist() == [0, 0, 1, 1]
+
+
+def test_equal_extremes_share_the_gradient():
+    x, src = fp.ones(2, requires_grad=True, device="plain"), fp.ones(3, requires_grad=True, device="plain")
+    grads = fp.scatter_reduce(x, 0, [0, 0, 0], src, "amax").sum().backward()
+    assert grads[x].tolist() == [0.25, 1.0] and grads[src].tolist() == [0.25] * 3
+    grads = fp.scatter_reduce(x, 0, [0, 0, 0], src, "amin", include_self=False).sum().backward()
+    assert grads[x].tolist() == [0.0, 1.0] and np.allclose(grads[src].numpy(), 1 / 3)
+
+
+def test_captured_steps_give_the_eager_numbers():
+    rng = np.random.default_rng(1)
+    ids, x = fp.tensor(rng.integers(0, 4, (5, 6)), device="plain"), fp.tensor(rng.normal(size=(5, 6)), device="plain")
+
+    def step(x, ids):
+        y = fp.cumsum(x, 1) + fp.sort(x, 0).values + fp.cummax(x, 1).values
+        y = fp.scatter_reduce(y, 0, ids, x, "amax") + fp.scatter(y, 1, ids, x) + fp.logcumsumexp(x, 1)
+        return y, fp.topk(x, 2)[1], fp.std_mean(y)[0], fp.any(x > 1, axis=0), fp.masked_scatter(x, x > 0, y)
+
+    captured = fp.capture(step)
+    for _ in range(5):
+        for a, b in zip(captured(x, ids), step(x, ids), strict=True):
+            assert np.array_equal(a.numpy(), b.numpy())
+        x = x * 1.5
+
+
+@pytest.mark.parametrize("call", [fp.nonzero, fp.unique, lambda x: fp.masked_select(x, x > 0), lambda x: fp.where(x > 0)])
+def test_what_has_no_known_size_is_refused_in_a_captured_step(call):
+    def run(x):
+        return call(x)
+
+    step, x = fp.capture(run), fp.tensor([1.0, -1.0, 2.0], device="plain")
+    step(x)
+    with pytest.raises(fp.CaptureError, match="reads a number on the host"):
+        step(x)
+
+
+def test_names_of_both_libraries():
+    x = fp.tensor([[3.0, 1.0, 2.0]], device="plain")
+    assert x.sort(dim=1).values.tolist() == x.sort(1)[0].tolist() == [[1, 2, 3]] and x.argsort(1, True).tolist() == [[0, 2, 1]]
+    assert x.topk(2, dim=1, largest=False, sorted=True).indices.tolist() == [[1, 2]]
+    assert x.cumsum(dim=1).tolist() == x.cumsum(axis=1).tolist() and x.cumsum().shape == (3,)
+    assert x.any(dim=1, keepdim=True).shape == (1, 1) and x.norm(p=1, dim=1).item() == x.norm(1, 1).item() == 6
+    assert x.gather(dim=1, index=fp.tensor([[2]], device="plain")).tolist() == [[2]]
+    assert [t.shape for t in x.std_mean(dim=1, unbiased=False)] == [(1,), (1,)] and fp.var(x[:, :1], axis=1, correction=1).isnan().all()
+    assert x.quantile(0.5, dim=1, keepdim=True, interpolation="lower").item() == 2
+    assert fp.numel(x) == 3 if hasattr(fp, "numel") else x.numel() == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: fp.cumsum(x, 2), IndexError, "cumsum: axis out of range: 2"),
+        (lambda x: fp.topk(x, 4, 1), ValueError, "topk: k is out of range: 4 of 3"),
+        (lambda x: fp.kthvalue(x, 0), ValueError, "kthvalue: k is out of range"),
+        (lambda x: fp.quantile(x, 1.5), ValueError, "quantile: no number from 0 to 1"),
+        (lambda x: fp.quantile(x, 0.5, method="median_unbiased"), ValueError, "quantile: unknown method"),
+        (lambda x: fp.searchsorted(x[0], x, side="up"), ValueError, "searchsorted: unknown side"),
+        (lambda x: fp.bincount(x[0]), TypeError, "bincount: not integers"),
+        (lambda x: fp.bincount([1, -1]), ValueError, "bincount: below 0"),
+        (lambda x: fp.scatter(x, 0, [[0]], x, mode="typo"), TypeError, "mode"),
+        (lambda x: fp.scatter(x, 0, [[0]], x, reduce="add"), TypeError, "takes a number"),
+        (lambda x: fp.scatter(x, 1, [[3]], x).numpy(), IndexError, r"scatter: index out of range: 3 at position \(0, 0\)"),
+        (lambda x: fp.scatter(x, 0, [[0] * 4], x), ValueError, "scatter: index .* do not fit"),
+        (lambda x: fp.scatter(x, 0, [[0]], x.to(fp.float64)), TypeError, "scatter: x and src are of two types"),
+        (lambda x: fp.scatter_reduce(x, 0, [[0]], x, "max"), RuntimeError, "scatter_reduce: unknown reduce: 'max'"),
+        (lambda x: fp.index_add(x, 1, [0, 1], x), ValueError, "index_add: index .* do not fit"),
+        (lambda x: fp.masked_select(x, x), TypeError, "masked_select: the mask is not bool"),
+        (lambda x: fp.take(x, [9]).numpy(), IndexError, "take: index out of range: 9"),
+        (lambda x: fp.take(x, [9], mode="wrong"), ValueError, "take: unknown mode"),
+        (lambda x: fp.norm(x, "nuc"), ValueError, "norm: a norm of matrices"),
+        (lambda x: fp.histc(fp.ones(3, requires_grad=True)), fp.GradientError, "histc: no derivative"),
+        (lambda x: fp.logcumsumexp([1, 2]), TypeError, "logcumsumexp: needs floats"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call(fp.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device="plain"))
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    numba = pytest.importorskip("numba")
+    rng, before, kept = np.random.default_rng(0), numba.get_num_threads(), []
+    x, ids = fp.tensor(rng.normal(size=(70, 300)).astype("f4")), fp.tensor(rng.integers(0, 70, (70, 300)))
+    for threads in (1, 2):
+        numba.set_num_threads(min(threads, before))
+        found = fp.cumsum(x, 1), fp.cumprod(x, 0), fp.sort(x).indices, fp.prod(x, 0), fp.scatter_add(x, 0, ids, x)
+        kept.append([t.numpy().tobytes() for t in found])
+    numba.set_num_threads(before)
+    assert kept[0] == kept[1]
