@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
+import flamepy.nn.functional as F
 from flamepy import nn
 
 torch = pytest.importorskip("torch")
@@ -131,3 +132,38 @@ def test_what_was_pooled_is_put_back(axes: int) -> None:
         ours[1](*ours[0](fp.tensor(x)), output_size=(9,) * axes)
     with pytest.raises(fp.IndexOutOfRange, match="index out of range"):
         ours[1](fp.ones(1, *[1] * axes), fp.full((1, *[1] * axes), 4**axes, dtype=fp.int64)).numpy()
+
+
+class Everything(nn.Module):
+    """Layers and functions whose matrices are on the device before a step is recorded."""
+
+    def __init__(self) -> None:
+        self.conv, self.turned = nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect"), nn.ConvTranspose1d(4, 3, 3, stride=2)
+        self.deep = nn.Conv3d(1, 2, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = F.interpolate(self.conv(x), scale_factor=1.5, mode="bilinear")
+        y = F.avg_pool2d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+        y = F.max_unpool2d(*F.max_pool2d(y, 2, 1, return_indices=True), 2, 1) + F.adaptive_avg_pool2d(y, y.shape[2:])
+        n = len(y)
+        grid = F.affine_grid(fp.tensor(np.tile(np.eye(2, 3, dtype=np.float32), (n, 1, 1))), (n, 1, 3, 3))
+        parts = self.turned(y.reshape((n, 4, -1))), self.deep(y.reshape((n, 1, *y.shape[1:]))), F.grid_sample(y, grid)
+        return sum([part.square().mean() for part in (*parts, F.fold(F.unfold(y, 2), y.shape[2:], 2))])
+
+
+def test_a_captured_step_is_the_eager_one_bit_for_bit() -> None:
+    found = []
+    for capture in (lambda step: step, lambda step: fp.capture(step, verify=2)):
+        fp.manual_seed(1)
+        model, random = Everything(), np.random.default_rng(3)
+        optimizer = fp.Adam(model, lr=1e-2)
+
+        def step(x: Any, model: Any = model, optimizer: Any = optimizer) -> Any:
+            loss = model(x)
+            optimizer.step(loss.backward())
+            return loss
+
+        run = capture(step)
+        batches = [random.standard_normal((2 if i % 4 else 3, 2, 6, 5), np.float32) for i in range(9)]
+        found.append([run(fp.tensor(x)).item() for x in batches])
+    assert found[0] == found[1]
