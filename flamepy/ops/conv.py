@@ -12,6 +12,7 @@ from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
+from ..core.ops.pointwise import add
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute
 from ..dtypes import FULL
@@ -76,18 +77,30 @@ def convolved(x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 
 
 
 @convolved.backward
-def conv2d_dx(g, x, weight, wanted, shapes, stride, padding, dilation, groups):
+def conv2d_dx(g, x, weight, wanted, into, shapes, stride, padding, dilation, groups):
     sizes = geometry(shapes[0], shapes[1], stride, padding, dilation, groups)
     dx = like(g, shapes[0]) if wanted[0] else None
-    dw = like(g, shapes[1]) if wanted[1] else None
-    db = like(g, shapes[1][:1]) if wanted[2] else None
+    dw = empty_place(g, shapes[1], into[1]) if wanted[1] else None
+    db = empty_place(g, shapes[1][:1], None if dw is None else into[2]) if wanted[2] else None
     if dx is not None:
         launch("conv2d_dx", None, (dx,), (g, weight), (sizes,))
     if dw is not None:
         launch("conv2d_dw", None, (dw, db), (g, x), (sizes,))
     elif db is not None:
         db = sum_op(g, axis=(-4, -2, -1)[4 - g.ndim :])
-    return dx, dw, db
+    return dx, added(dw, into[1]), added(db, into[2])
+
+
+def empty_place(g: Any, shape: Sizes, place: Any) -> Any:
+    """Where a gradient is written: in its place (see `into` in engine/forms.py), unless another is there, to which it is added."""
+    return place[0] if place is not None and not place[1] else like(g, shape)
+
+
+def added(t: Any, place: Any) -> Any:
+    """The gradient, after it was added to what is in its place."""
+    if t is not None and place is not None and place[1]:
+        launch("map", add.op.formula, (place[0],), (place[0], t))
+    return t
 
 
 @convolved.graph
