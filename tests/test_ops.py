@@ -237,7 +237,10 @@ def test_gradient_of_one_tensor_used_twice(name: str) -> None:
             x = np.random.default_rng(0).uniform(0.3, 0.9, shapes.pop())
             assert fp.gradcheck(lambda x: fn(*[x] * n), leaves([x])), (name, sample)
             tried += 1
-    assert tried or name in ("batch_norm", "instance_norm", "group_norm", 
+    assert tried or name in (
+        "batch_norm",
+        "instance_norm",
+        "group_norm",
         "linear_cross_entropy",
         "batch_norm",
         "instance_norm",
