@@ -35,6 +35,8 @@ from . import transforms as transforms
 from . import words as words
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
+from .activations import checkpoint_sequential as checkpoint_sequential
+from .activations import offload as offload
 from .advice import missing_in as _missing_in
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad

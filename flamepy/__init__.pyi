@@ -12,6 +12,8 @@ from . import transforms as transforms
 from . import words as words
 from .accumulation import AccumulationConfig as AccumulationConfig
 from .accumulation import GradientAccumulator as GradientAccumulator
+from .activations import checkpoint_sequential as checkpoint_sequential
+from .activations import offload as offload
 from .autograd import AutogradEngine as AutogradEngine
 from .autograd import enable_grad as enable_grad
 from .autograd import is_grad_enabled as is_grad_enabled

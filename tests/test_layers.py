@@ -22,7 +22,8 @@ LAYERS = [
     "core", "errors", "bus", "advice", "ids", "dtypes", "disk", "disk_cache", "inner_code", "emulator", "backend",
     "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
     "ops", "linalg", "reading", "tensors", "creation", "stored", "parameter", "capture",
-    "schedules", "gradient_checkpointing", "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
+    "schedules", "gradient_checkpointing", "activations",
+    "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
     "nn", "metrics", "saving", "cuda",
     "train", "command",
 ]  # fmt: skip
