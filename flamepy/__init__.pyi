@@ -2,6 +2,7 @@
 # fmt: off
 from . import cuda as cuda
 from . import gradient_clip as gradient_clip
+from . import linalg as linalg
 from . import metrics as metrics
 from . import nn as nn
 from . import ops as ops

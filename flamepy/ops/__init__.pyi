@@ -2728,7 +2728,7 @@ def median(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
 # flamepy/ops/stacking.py: meshgrid
 def meshgrid(*xs: TensorLike, indexing: str = 'xy') -> list[Tensor]:
     """Coordinates of the grid of these 1-D tensors, one tensor for each. indexing "xy", as in NumPy, has the first along columns, "ij"
-    along rows. Shapes: (n,), (m,) give (m, n), with "ij" (n, m). Raises ValueError, ShapeError.
+    along rows. Shapes: (n,), (m,) give (m, n), with "ij" (n, m). Raises ShapeError.
     >>> [t.tolist() for t in fp.meshgrid(fp.tensor([1, 2]), fp.tensor([3, 4]), indexing="ij")]
     [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """

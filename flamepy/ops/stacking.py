@@ -114,11 +114,11 @@ def expand_as(x: Any, other: Any) -> Any:
 @composed
 def meshgrid(*xs: Any, indexing: str = "xy") -> list[Any]:
     """Coordinates of the grid of these 1-D tensors, one tensor for each. indexing "xy", as in NumPy, has the first along columns, "ij"
-    along rows. Shapes: (n,), (m,) give (m, n), with "ij" (n, m). Raises ValueError, ShapeError.
+    along rows. Shapes: (n,), (m,) give (m, n), with "ij" (n, m). Raises ShapeError.
     >>> [t.tolist() for t in fp.meshgrid(fp.tensor([1, 2]), fp.tensor([3, 4]), indexing="ij")]
     [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: unknown indexing: {indexing!r}. Use 'xy' or 'ij'.")
+        raise ShapeError(f"meshgrid: unknown indexing: {indexing!r}. Use 'xy' or 'ij'.")
     tensors = tensors_of("meshgrid", *(xs[0] if len(xs) == 1 and isinstance(xs[0], list | tuple) else xs))
     if any([x.ndim > 1 for x in tensors]):
         raise ShapeError(f"meshgrid: more than one axis: {[x.shape for x in tensors]}. Pass 1-D tensors.")
