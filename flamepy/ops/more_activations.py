@@ -90,7 +90,7 @@ define(
 threshold_op = define(
     "threshold_op", "x above threshold, else value.",
     lambda x, threshold=0.0, value=0.0: select(x <= threshold, value, x),
-    lambda g, x, threshold: select(x <= threshold, 0.0, g), title="threshold", home="", kind="number",
+    lambda g, x, threshold: select(x <= threshold, 0.0, g), title="threshold", home="",
 )  # fmt: skip
 prelu_op = define(
     "prelu_op", "x above zero, weight * x below.", lambda x, weight: select(x > 0.0, x, weight * x),

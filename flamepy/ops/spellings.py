@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..core.errors import DTypeError
 from ..core.op import HOMES, PUBLIC, SCALARS, publish
 from ..core.ops import pointwise
 from ..core.ops.axes import composed, tensors_of
@@ -12,7 +15,7 @@ from ..core.pointwise import define, pass_g
 from ..core.words import abs, select
 from ..dtypes import float64
 from . import activations, bits, rounding, trigonometry  # noqa: F401  (what gets other names here)
-from .powers import pow
+from .powers import is_whole, pow
 
 define(
     "lerp", "a + weight * (b - a), exact at both ends.",
@@ -33,6 +36,13 @@ added = define(
 )  # fmt: skip
 
 
+def times_more(name: str, a: Any, b: Any, alpha: Any) -> Any:
+    """a + alpha * b. Raises DTypeError for a fraction of integers."""
+    if isinstance(alpha, float | np.floating) and all([is_whole(x) for x in (a, b)]):
+        raise DTypeError(f"{name}: alpha is a float, of integers: {alpha!r}. Cast them to a float, or use an int.")
+    return added(a, b, alpha=alpha)
+
+
 @composed
 def add(a: Any, b: Any, alpha: Any = 1) -> Any:
     """a + b, or a + alpha * b.
@@ -41,7 +51,7 @@ def add(a: Any, b: Any, alpha: Any = 1) -> Any:
     >>> fp.add(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
     [7.0, 10.0]
     """
-    return pointwise.add(a, b) if alpha == 1 else added(a, b, alpha=alpha)
+    return pointwise.add(a, b) if alpha == 1 else times_more("add", a, b, alpha)
 
 
 @composed
@@ -52,7 +62,7 @@ def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
     >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
     [-5.0, -6.0]
     """
-    return pointwise.sub(a, b) if alpha == 1 else added(a, b, alpha=-alpha)
+    return pointwise.sub(a, b) if alpha == 1 else times_more("sub", a, b, -alpha)
 
 
 @composed

@@ -1,0 +1,75 @@
+"""Numbers at the edge of pointwise ops, options that are refused, 16-bit floats, and captured steps of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+import flamepy.nn.functional as F
+
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.parametrize("device", ["plain", "cpu"], indirect=True)]
+INF, NAN = math.inf, math.nan
+
+
+def of(*numbers: float, dtype: str = "float32") -> fp.Tensor:
+    return fp.tensor(numbers, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_infinities_zeros_and_ends(dtype: str) -> None:
+    far = 800.0 if dtype == "float64" else 300.0
+    for name, at, want in (
+        ("sinh", (far, -far, INF, -INF, -0.0), (INF, -INF, INF, -INF, -0.0)), ("cosh", (far, -far, INF, 0.0), (INF, INF, INF, 1.0)),
+        ("asinh", (INF, -INF, 0.0), (INF, -INF, 0.0)), ("acosh", (1.0, 0.5, -3.0, INF), (0.0, NAN, NAN, INF)),
+        ("atanh", (1.0, -1.0, 2.0), (INF, -INF, NAN)), ("asin", (2.0, 1.0), (NAN, math.pi / 2)), ("acos", (-1.0, 1.0), (math.pi, 0.0)),
+        ("atan", (INF, -INF), (math.pi / 2, -math.pi / 2)), ("log2", (0.0, -1.0, INF, 8.0), (-INF, NAN, INF, 3.0)),
+        ("log10", (0.0, 1000.0), (-INF, 3.0)), ("exp2", (-INF, INF, 10.0, -3.0), (0.0, INF, 1024.0, 0.125)), ("sinc", (0.0,), (1.0,)),
+        ("erfc", (INF, -INF, 0.0), (0.0, 2.0, 1.0)), ("erfinv", (1.0, -1.0, 0.0, 1.5), (INF, -INF, 0.0, NAN)),
+        ("lgamma", (0.0, -1.0, 1.0, 2.0, INF), (INF, INF, 0.0, 0.0, INF)), ("digamma", (0.0, -1.0), (-INF, NAN)),
+        ("trunc", (-1.7, 1.7), (-1.0, 1.0)), ("logsigmoid", (-far, far), (-far, 0.0)), ("mish", (far, -far), (far, -0.0)),
+    ):  # fmt: skip
+        found = getattr(fp, name)(of(*at, dtype=dtype)).numpy()
+        np.testing.assert_allclose(found, np.array(want, dtype), 3e-7 if dtype == "float32" else 1e-15, err_msg=name)
+    zeros = fp.atan2(of(0.0, -0.0, 0.0, -0.0, dtype=dtype), of(1.0, 1.0, -0.0, -0.0, dtype=dtype)).numpy()
+    assert np.array_equal(zeros, np.arctan2(np.array([0.0, -0.0, 0.0, -0.0], dtype), np.array([1.0, 1.0, -0.0, -0.0], dtype)))
+    assert fp.hypot(of(INF, 0.0, 3e38 / 2), of(NAN, 0.0, 3e38 / 2)).isfinite().tolist() == [False, True, True]
+    assert fp.logaddexp(of(-INF, INF, 1000.0), of(-INF, INF, 1000.0)).numpy().round(3).tolist() == [-INF, INF, np.float32(1000.693)]
+    assert np.isnan(fp.pow(of(-2.0), 0.5).numpy()).all() and fp.pow(of(-2.0, -0.0, 0.0), of(3.0, -1.0, -0.7)).tolist() == [-8, -INF, INF]
+    assert (of(0.0).log2() * -0.7).exp2().tolist() == [INF]
+
+
+def test_options_that_are_refused() -> None:
+    x = fp.tensor([1, 2, 3])
+    with raises(fp.DTypeError, "add: alpha is a float, of integers: 0.5"):
+        fp.add(x, x, alpha=0.5)
+    assert fp.add(x, x, alpha=2).tolist() == [3, 6, 9] and fp.sub(x.to(fp.float32), x, alpha=0.5).tolist() == [0.5, 1.0, 1.5]
+    with raises(ValueError, "div: unknown rounding mode: 'typo'"):
+        fp.div(x, 2, rounding_mode="typo")
+    with raises(RuntimeError, "clamp: no bound"):
+        x.clip(None, None)
+    with raises(fp.ShapeError, "glu: no two halves"):
+        F.glu(fp.ones(3))
+    assert F.threshold(x, 1.5, 0.25).tolist() == [0.25, 2.0, 3.0] and fp.clamp(x, 1.5).tolist() == [1.5, 2.0, 3.0]
+
+
+def test_16_bits_are_rounded_once() -> None:
+    for dtype in ("float16", "bfloat16"):
+        t = of(0.3, -0.7, 0.9, dtype=dtype)
+        for name in ("mish", "erfinv", "asin", "logit", "expm1", "hardswish"):
+            want = getattr(fp, name)(t.to("float32")).to(dtype)
+            assert np.array_equal(getattr(fp, name)(t).numpy().view("u2"), want.numpy().view("u2"), equal_nan=False), name
+
+
+def test_captured_steps() -> None:
+    def step(x: fp.Tensor, y: fp.Tensor) -> fp.Tensor:
+        return (fp.atan2(x, y) + F.hardswish(x) * fp.lerp(x, y, 0.3) + fp.clamp(x, min=y)).sum()
+
+    captured, bits = fp.capture(step), fp.capture(lambda v: (v << 1) | 1)
+    for i in range(4):
+        x, y = of(0.5 + i, -1.0, 2.0), of(1.0, 0.5, -2.0)
+        assert captured(x, y).item() == step(x, y).item()
+        assert bits(fp.tensor([i, 2], dtype="uint8")).tolist() == [2 * i + 1, 5]
