@@ -35,6 +35,9 @@ NARROWED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "linear": (F.linear, [(3, 4), (5, 4), (5,)]),
     "linear, activation": (lambda x, w: F.linear(x, w, activation="relu"), [(3, 4), (5, 4)]),
     "conv2d": (lambda x, w, b: F.conv2d(x, w, b, padding=1), [(2, 3, 5, 5), (4, 3, 3, 3), (4,)]),
+    "conv1d": (F.conv1d, [(2, 3, 8), (4, 3, 3)]),
+    "transposed": (lambda x, w: F.conv_transpose2d(x, w, stride=2), [(1, 3, 4, 4), (3, 2, 3, 3)]),
+    "einsum": (lambda a, b: fp.einsum("bij,bjk->bik", a, b), [(2, 3, 4), (2, 4, 5)]),
     "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 2, 4, 8)] * 3),
 }
 

@@ -3,8 +3,8 @@ nn/compute.py), done for a block's ops:
 
     NARROW  products, linear layers, convolutions, attention: float inputs are rounded to `dtype`, by a cast on the tape, and so is the
             result; bfloat16's linear layers round the float32 weight as they pack it
-    WIDE    softmax, log_softmax, sum, mean, and what is made of several ops (losses, norms of vectors, variance ...): 16-bit inputs are
-            widened, the result is float32; cross-entropy is float32 in any case
+    WIDE    softmax, log_softmax, sum, mean, and losses and the like that are made of several ops: 16-bit inputs are widened, the result is
+            float32; cross-entropy is float32 in any case
     others  follow their inputs; float64 is never touched
 
 Where no thread is in such a block nobody asks for it: the first one that enters puts itself before the calls of these ops, and the last one
@@ -27,9 +27,8 @@ from ..core.op import REGISTRY
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32, float64
 
-NARROW = ("product", "linear", "attention", "fused_attention")  # and all whose name begins with "conv"
+NARROW = ("product", "linear", "attention", "fused_attention")  # and all whose name begins with "conv", transposed ones too
 WIDE = ("softmax", "log_softmax", "sum", "mean")
-INNER = ("_at_x", "_at_weight")  # how the names of derivatives of convolutions end
 
 
 class Here(threading.local):
@@ -74,7 +73,7 @@ def target(name: str) -> Any:
     """To what the op of this name casts: float32, "" for what the block says, None for nothing."""
     if name in WIDE:
         return float32
-    return "" if name in NARROW or (name.startswith("conv") and not name.endswith(INNER)) else None
+    return "" if name in NARROW or name.startswith("conv") else None
 
 
 class Entrance:
