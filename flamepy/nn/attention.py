@@ -9,7 +9,6 @@ from .. import ops
 from ..core.errors import DTypeError, ShapeError
 from ..dtypes import checked_number
 from ..ops.attention import fused_attention
-from ..tensors import Tensor
 from . import functional as F
 from . import init
 from .activation import GELU
@@ -116,13 +115,9 @@ class MultiHeadAttention(Module):
             flat = ops.reshape(qkv, (math.prod(qkv.shape[:-2]), *qkv.shape[-2:]))
             return ops.reshape(fused_attention(flat, self.heads, causal), q.shape)
         q, k, v = self.projected(q, k, v)
-        shape, group = q.shape, self.heads // self.kv_heads
-        if group > 1:
-            q = ops.reshape(q, (*shape[:-3], self.kv_heads, group, *shape[-2:]))
-            k, v = ops.unsqueeze(k, -3), ops.unsqueeze(v, -3)
-            attn_mask = None if attn_mask is None else in_groups(attn_mask, q, group)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=causal)
-        y = ops.transpose(ops.reshape(y, (*y.shape[: -3 - (group > 1)], *shape[-3:])) if group > 1 else y, -3, -2)
+        grouped = self.kv_heads < self.heads
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=causal, enable_gqa=grouped)
+        y = ops.transpose(y, -3, -2)
         return ops.reshape(y, (*y.shape[:-2], self.width))
 
     def projected(self, q: Any, k: Any, v: Any) -> list[Any]:
@@ -144,15 +139,6 @@ class MultiHeadAttention(Module):
     def extra(self) -> str:
         grouped = "" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}"
         return f"width={self.width}, heads={self.heads}{grouped}, causal={self.causal}"
-
-
-def in_groups(mask: Any, q: Any, group: int) -> Any:
-    """A mask of (..., heads, L, S) for q of (..., heads / group, group, L, D)."""
-    mask = Tensor.of("MultiHeadAttention", mask, q.device)
-    if mask.ndim < 3:
-        return mask
-    own = (1, 1) if mask.shape[-3] == 1 else (mask.shape[-3] // group, group)
-    return ops.reshape(mask, (*mask.shape[:-3], *own, *mask.shape[-2:]))
 
 
 def yes_or_no(layer: str, causal: Any) -> bool:

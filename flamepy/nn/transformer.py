@@ -99,19 +99,19 @@ class MultiheadAttention(Module):
         return [ops.transpose(ops.reshape(x, (*x.shape[:-1], self.num_heads, width // self.num_heads)), 1, 2) for x in parts]
 
     def attended(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, need_weights: bool) -> tuple[Any, Any]:
-        """The results of all heads; with need_weights, or dropout of weights, these are made one by one."""
+        """(the results of all heads, their weights if these are wanted)."""
         dropping = self.dropout if self.training else 0.0
         if causal and mask is not None:
             hides = ops.logical_not(Tensor.of("MultiheadAttention", lower(q.shape[2], k.shape[2]), q.device))
             mask, causal = mask + as_floats(hides, q), False
-        if not need_weights and not dropping:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal), None
+        if not need_weights:
+            return F.scaled_dot_product_attention(q, k, v, mask, dropping, causal), None
         scores = ops.matmul(q * (1 / math.sqrt(q.shape[-1])), ops.transpose(k, -2, -1))
         if causal:
             mask = as_floats(ops.logical_not(Tensor.of("MultiheadAttention", lower(q.shape[2], k.shape[2]), q.device)), q)
         weights = ops.softmax(scores if mask is None else scores + mask, axis=-1)
         weights = F.dropout(weights, dropping, True) if dropping else weights
-        return ops.matmul(weights, v), weights if need_weights else None
+        return ops.matmul(weights, v), weights
 
     def extra(self) -> str:
         return f"{self.embed_dim}, {self.num_heads}, batch_first={self.batch_first}"
