@@ -50,7 +50,7 @@ def test_norms_at_zero_vectors_have_gradient_zero():
         assert not fp.norm(x, p, axis=1).sum().backward()[x].numpy().any(), p
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "bool"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "bool"])
 def test_whole_numbers_and_bools(dtype):
     a = np.array([[3, 0, 2], [1, 1, 0]]).astype(dtype)
     x = fp.tensor(a, device="plain")
@@ -60,6 +60,10 @@ def test_whole_numbers_and_bools(dtype):
     assert fp.sum(x).dtype == fp.prod(x).dtype == "int64" and fp.sum(x, dtype=fp.float32).item() == a.sum()
     assert fp.any(x, 1).tolist() == [True, True] and fp.all(x, 1).tolist() == [False, False]
     assert fp.cummax(x, 1)[0].dtype == dtype and fp.median(x).dtype == "float32"
+    if dtype != "bool":
+        ends = [fp.scatter_reduce(x, 0, [[1, 1, 1], [1, 1, 1]], x, how).numpy()[1] for how in ("amin", "amax")]
+        assert np.array_equal(ends, [a.min(0), a.max(0)]) and ends[0].dtype == dtype
+        assert fp.bincount(x[0]).tolist() == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize("dtype", [fp.bfloat16, fp.float16])

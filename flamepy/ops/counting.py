@@ -60,7 +60,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     weights = filled(x.shape, 1, int64, x.device) if weights is None else Tensor.of("bincount", weights, x.device)
     if x.ndim != 1 or weights.shape != x.shape:
         raise ShapeError(f"bincount: no row of numbers, each with a weight: x {x.shape}, weights {weights.shape}. Flatten both.")
-    numbers = x.numpy()
+    numbers = x.numpy().astype(np.int64)
     if least < 0 or numbers.min(initial=0) < 0:
         raise ValueError(f"bincount: below 0: minlength {least}, the least number {numbers.min(initial=0)}. Use numbers from 0 on.")
     weights = weights if weights.dtype.kind in "fV" else cast(weights, int64)

@@ -17,7 +17,7 @@ from ..core.op import SCALARS, launch, like
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
 from ..core.ops.indexing import placed_ids, rows_added, rows_at
-from ..core.ops.pointwise import add, div, eq, ge, maximum_op, mul, where
+from ..core.ops.pointwise import add, div, eq, ge, maximum_op, minimum_op, mul, where
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..core.words import select
@@ -189,12 +189,12 @@ def run_products_dx(g, x, begins, y):
 @custom(inputs=3, kind="as is", title="scatter_reduce", internal=True)
 def scattered_extreme(x, src, flat, sign=1, include_self=True):
     """The largest (sign -1: smallest) of what comes to each place. src is put in order, then by places: the last one of each is it."""
-    signed = src if sign > 0 else mul(src, -1)
-    order = row_order(signed)
+    floats = x.dtype in FLOATS  # of floats NaN comes last either way
+    order = row_order(mul(src, -1) if floats and sign < 0 else src, sign < 0 and not floats)
     order = rows_at(order, row_order(rows_at(flat, order, 1, flat.shape)), 1, flat.shape)
     won = winners(rows_at(flat, order, 1, flat.shape), x.size)
     best = rows_at(rows_at(src, order, 1, flat.shape), won, 1, x.shape)
-    both = best if not include_self else maximum_op(x, best) if sign > 0 else mul(maximum_op(mul(x, -1), mul(best, -1)), -1)
+    both = best if not include_self else maximum_op(x, best) if sign > 0 else minimum_op(x, best)
     return where(reshape(ge(won, 0), x.shape), both, x)
 
 
