@@ -177,7 +177,7 @@ def package_stub() -> str:
     for node in ast.parse(Path(flamepy.__file__).with_suffix(".py").read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level and not any((a.asname or "").startswith("_") for a in node.names):
             kept += [("." + (node.module or ""), a.name) for a in node.names]
-    kept.insert(0, (".", "linalg"))  # imported when it is first asked for
+    kept.insert(kept.index((".", "metrics")), (".", "linalg"))  # imported when it is first asked for
     after = next(i for i, (module, _) in enumerate(kept) if module > ".ops")
     kept[after:after] = [(".ops", name) for name in sorted(PUBLIC, key=natural) if HOMES[name] != "functional"]
     return FIRST + "".join([f"from {module} import {name} as {name}\n" for module, name in kept]) + "\n__version__: str\n"
