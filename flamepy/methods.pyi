@@ -157,7 +157,7 @@ class Methods(TensorMethods):
         """beta x + alpha a @ b, of stacks. See flamepy.baddbmm."""
     # flamepy/ops/random.py: bernoulli
     def bernoulli(self, generator: TensorLike | None = None) -> Tensor:
-        """1 with probability p, else 0, for each number of p, in its type. Nothing is recorded. See flamepy.bernoulli."""
+        """1 with probability p, else 0, for each number of p, in its type. Records a zero gradient. See flamepy.bernoulli."""
     # flamepy/ops/losses.py: binary_cross_entropy
     def binary_cross_entropy(self, target: TensorLike, weight: TensorLike | None = None, *, reduction: str = 'mean') -> Tensor:
         """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each. See flamepy.binary_cross_entropy."""

@@ -72,6 +72,8 @@ def test_gradients_reach_the_parameters_of_a_distribution():
     g = fp.Generator(1)
     grads = fp.normal(mean, std, generator=g).sum().backward()
     noise = fp.normal(0.0, 1.0, (2,), generator=g.manual_seed(1), device="plain").numpy()
+    p = fp.full((3,), 0.5, requires_grad=True, device="plain")
+    assert fp.bernoulli(p).sum().backward()[p].tolist() == [0, 0, 0] and not fp.multinomial(p, 2).requires_grad
     assert np.array_equal(grads[mean].numpy(), [1, 1]) and np.allclose(grads[std].numpy(), noise)
 
 

@@ -576,7 +576,7 @@ def batch_norm(
 
 # flamepy/ops/random.py: bernoulli
 def bernoulli(p: TensorLike, generator: TensorLike | None = None) -> Tensor:
-    """1 with probability p, else 0, for each number of p, in its type. Nothing is recorded.
+    """1 with probability p, else 0, for each number of p, in its type. Records a zero gradient.
 
     Shapes: p's. Raises ValueError for what is no probability.
     >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()

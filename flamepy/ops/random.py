@@ -129,19 +129,20 @@ def checked_share(name: str, p: Any, most: float = 1.0) -> Any:
     inside = cast(logical_and(ge(p, 0.0), le(p, most)), int64)
     text = f"{name}: no probability: element {{1}} is not from 0 to {most}. Use numbers that are."
     check_ids(inside, 1, 2, text, error=ValueError)
-    return p.detach()
+    return p
 
 
 @composed
 def bernoulli(p: Any, generator: Any = None) -> Any:
-    """1 with probability p, else 0, for each number of p, in its type. Nothing is recorded.
+    """1 with probability p, else 0, for each number of p, in its type. Records a zero gradient.
 
     Shapes: p's. Raises ValueError for what is no probability.
     >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]
     """
     p = checked_share("bernoulli", p)
-    return cast(lt(drawn(p.shape, p.device, generator, p.spec.computed), p), p.dtype)
+    y = cast(lt(drawn(p.shape, p.device, generator, p.spec.computed), p.detach()), p.dtype)
+    return add(y, mul(p, 0.0)) if p.requires_grad else y
 
 
 def exponentials(shape: Any, device: Any, generator: Any, dtype: Any) -> Any:
@@ -177,7 +178,7 @@ def multinomial(probs: Any, num_samples: int, replacement: bool = False, generat
         raise ShapeError(
             f"multinomial: cannot draw {many} from {p.shape}. Use rows of probabilities, replacement=True for more than they have."
         )
-    rows = reshape(widened(p), (-1, p.shape[-1]))
+    rows = reshape(widened(p.detach()), (-1, p.shape[-1]))
     if replacement:
         sums = cumsum(cast(rows, float64), 1)
         found = mul(drawn((rows.shape[0], many), p.device, generator, float64), sums[:, -1:])
