@@ -96,7 +96,7 @@ def torch_step(shape: Shape, compiled: bool = False, device: str = "cpu", half: 
     model.to(device)
     ps = list(model.parameters())
     optim = torch.optim
-    if isinstance(shape, ResNet):
+    if isinstance(shape, ResNet | UNet):
         optimizer = optim.SGD(ps, lr=LR, momentum=MOMENTUM, fused=True)
     else:
         optimizer = (optim.AdamW if shape.decay else optim.Adam)(ps, lr=LR, weight_decay=shape.decay, fused=True)

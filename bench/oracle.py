@@ -361,7 +361,7 @@ def first_steps(shape: Shape, steps: int) -> list[np.ndarray]:
         norms.append(math.sqrt(sum(np.sum(a * a) for a in d.values())))
         scale = min(1.0, CLIP / (norms[-1] + 1e-6))
         for name, p in w.items():
-            if isinstance(shape, ResNet):
+            if isinstance(shape, ResNet | UNet):
                 m[name] = MOMENTUM * m[name] + d[name] * scale
                 p -= LR * m[name]
                 continue

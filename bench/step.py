@@ -102,7 +102,7 @@ def flamepy_step(shape: Shape, mode: str, device: Any = None, compute: str | Non
     model.params.pack()
     model.compute_dtype = compute
     optimizer: Any = fp.SGD(model, lr=LR, momentum=MOMENTUM)
-    if not isinstance(shape, ResNet):
+    if not isinstance(shape, ResNet | UNet):
         optimizer = (fp.AdamW if shape.decay else fp.Adam)(model, lr=LR, weight_decay=shape.decay)
     x, y = (fp.tensor(a, device=device) for a in batch(shape))
 

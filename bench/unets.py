@@ -1,6 +1,6 @@
 """The U-Net of suite `step` (Ronneberger et al. 2015, arXiv:1505.04597): on each level two convolutions, half the lines and columns on the
-way down, transposed convolutions and what the way down had on the way up; classes of pixels. Adam. One model text, for flamepy.nn and
-torch.nn, which agree on the names.
+way down, transposed convolutions and what the way down had on the way up; classes of pixels; SGD with momentum. One model text, for
+flamepy.nn and torch.nn, which agree on the names.
 """
 
 from __future__ import annotations

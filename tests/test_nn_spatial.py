@@ -167,3 +167,25 @@ def test_a_captured_step_is_the_eager_one_bit_for_bit() -> None:
         batches = [random.standard_normal((2 if i % 4 else 3, 2, 6, 5), np.float32) for i in range(9)]
         found.append([run(fp.tensor(x)).item() for x in batches])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_bytes_are_resized_as_pytorchs(mode: str) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (2, 3, 24, 20)).astype(np.uint8)
+    for size in ((10, 31), (24, 5), (48, 40)):
+        ours, theirs = F.interpolate(fp.tensor(x), size, mode=mode), torch.nn.functional.interpolate(torch.tensor(x), size, mode=mode)
+        assert ours.dtype == np.uint8
+        apart = abs(ours.numpy().astype(int) - theirs.numpy())
+        assert apart.max() <= (mode == "bicubic") and apart.mean() < 0.05
+
+
+def test_integers_are_pooled_and_moved() -> None:
+    x = np.arange(48).reshape(1, 2, 4, 6) % 7
+    for ours, theirs in (
+        (lambda t: F.max_pool2d(t, 2, padding=1), lambda t: torch.nn.functional.max_pool2d(t, 2, padding=1)),
+        (lambda t: F.channel_shuffle(t, 2), lambda t: torch.nn.functional.channel_shuffle(t, 2)),
+        (lambda t: F.pixel_unshuffle(t, 2), lambda t: torch.nn.functional.pixel_unshuffle(t, 2)),
+    ):
+        y = ours(fp.tensor(x))
+        assert y.dtype == np.int64
+        np.testing.assert_array_equal(y.numpy(), theirs(torch.tensor(x)).numpy())

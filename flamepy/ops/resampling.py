@@ -19,11 +19,11 @@ from ..core.ops.indexing import placed_ids, rows_at
 from ..core.ops.pointwise import where
 from ..core.ops.shape import permute
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, int64, is_count, is_number
+from ..dtypes import FLOATS, float32, int64, is_count, is_number
 from .picking import index_select
 from .pools import adaptive_avg, summed
 from .spatial_sizes import Sizes
-from .tables import table_of
+from .tables import along, table_of
 from .widening import narrowed, widened
 
 LINEAR = {"linear": None, "bilinear": 2, "trilinear": 3}  # along how many axes
@@ -70,8 +70,7 @@ def interpolate(
         kinds = [("smooth", n, m, step, name) for n, m, step in rows]
     else:
         kinds = [(name, n, m, step, bool(align_corners)) for n, m, step in rows]
-    y = summed(x, kinds)
-    return y if x.dtype in FLOATS else cast(y.round().clamp(*limits(x.dtype)), x.dtype)
+    return summed(x, kinds) if x.dtype in FLOATS else rounded_sums(x, kinds)
 
 
 def check_mode(mode: Any, axes: int, align_corners: Any, antialias: Any) -> None:
@@ -111,8 +110,12 @@ def picked(x: Any, kinds: list[Any]) -> Any:
     return x
 
 
-def limits(dtype: np.dtype) -> tuple[float, float]:
-    return (0, 1) if dtype.kind == "b" else (float(np.iinfo(dtype).min), float(np.iinfo(dtype).max))
+def rounded_sums(x: Any, kinds: list[Any]) -> Any:
+    """Integers, with weights of 15 bits and rounded after each axis, as PyTorch's bytes are."""
+    y, (low, high) = cast(x, float32), (0, 1) if x.dtype.kind == "b" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+    for axis, kind in [*enumerate(kinds, start=2)][::-1]:
+        y = (along(y, axis, ("in 15 bits", kind)) + 0.5).floor().clamp(float(low), float(high))
+    return cast(y, x.dtype)
 
 
 @composed(home="functional")

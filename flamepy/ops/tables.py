@@ -71,6 +71,8 @@ def table_of(kind: Kind) -> Table:
     name, *numbers = kind
     if name == "turned":
         return transposed(table_of(numbers[0]), numbers[0][1])
+    if name == "in 15 bits":
+        return in_15_bits(table_of(numbers[0]))
     rows = list(MATRICES[name](*numbers))
     columns = np.concatenate([np.asarray(c, np.int64) for c, _ in rows] or [np.zeros(0, np.int64)])
     weights = np.concatenate([np.broadcast_to(np.asarray(w, float64), np.shape(c)) for c, w in rows] or [np.zeros(0)])
@@ -83,6 +85,15 @@ def transposed(table: Table, size: int) -> Table:
     order = np.argsort(table.columns, kind="stable")
     starts = np.searchsorted(table.columns[order], np.arange(size + 1))
     return Table(starts.astype(np.int64), rows[order].astype(np.int64), table.weights[order])
+
+
+def in_15_bits(table: Table) -> Table:
+    """The same with weights that have as many binary places as 15 bits hold, as PyTorch's for bytes."""
+    places = 0
+    while places < 22 and int(0.5 + table.weights.max(initial=0.0) * 2 ** (places + 1)) < 1 << 15:
+        places += 1
+    scaled = table.weights * 2**places
+    return table._replace(weights=np.trunc(scaled + np.copysign(0.5, scaled)) / 2**places)
 
 
 # ---- matrices: of `size` columns, `count` windows or results -----------------------------------------------------------------------------
