@@ -1,8 +1,8 @@
 # Written by tools/make_stubs.py, not by hand.
 # fmt: off
-from . import linalg as linalg
 from . import cuda as cuda
 from . import gradient_clip as gradient_clip
+from . import linalg as linalg
 from . import metrics as metrics
 from . import nn as nn
 from . import ops as ops

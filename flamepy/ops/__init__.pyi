@@ -3621,7 +3621,7 @@ def scaled_dot_product_attention(
     memory for (L, S), alibi for each head. `softcap`: scores are softcap tanh(scores / softcap) (Gemma 2, arXiv:2408.00118) before any
     mask; `dropout_p`: weights are dropped. These two keep all weights in memory: they are composed of ops. Normed queries and keys are a
     norm of q and k before, such as F.rms_norm. Integers give float32.
-    Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
+    Raises ShapeError, also for a mask beside is_causal, DTypeError for another mask, ValueError for an option that makes no sense.
     >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
     [[2.0]]
     """

@@ -138,7 +138,7 @@ def scaled_dot_product_attention(
     memory for (L, S), alibi for each head. `softcap`: scores are softcap tanh(scores / softcap) (Gemma 2, arXiv:2408.00118) before any
     mask; `dropout_p`: weights are dropped. These two keep all weights in memory: they are composed of ops. Normed queries and keys are a
     norm of q and k before, such as F.rms_norm. Integers give float32.
-    Raises ShapeError, DTypeError for another mask, ValueError for a mask beside is_causal.
+    Raises ShapeError, also for a mask beside is_causal, DTypeError for another mask, ValueError for an option that makes no sense.
     >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
     [[2.0]]
     """
@@ -146,7 +146,7 @@ def scaled_dot_product_attention(
     q, k, v = tensors_of(name, q, k, v)
     lead = grouped(name, q, k, v) if enable_gqa else leading(name, q, k, v)
     if is_causal and attn_mask is not None:
-        raise ValueError(f"{name}: both attn_mask and is_causal=True given: mask {np.shape(attn_mask)}. Pass one of them.")
+        raise ShapeError(f"{name}: both attn_mask and is_causal=True given: mask {np.shape(attn_mask)}. Pass one of them.")
     last = q.shape[-2], k.shape[-2]
     mask = None if attn_mask is None else additive(name, attn_mask, q, lead, last)
     for option, make in ((window, window_mask), (alibi, alibi_mask)):
