@@ -18,7 +18,7 @@ from ..core.ops.indexing import check_ids, placed_ids, rows_added, rows_at
 from ..core.ops.pointwise import where
 from ..core.ops.reduce import mean
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, INTEGERS, float32, int64, is_count
+from ..dtypes import FLOATS, INTEGERS, checked_number, float32, int64, is_count
 from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
 from .tables import along
 from .widening import narrowed, widened
@@ -33,10 +33,10 @@ def pooled_axes(op: str, x: Any, axes: int) -> Any:
     return x
 
 
-def window_axes(op: str, kernel_size: Any) -> int:
-    """Along how many axes windows go: of pools of images as many as the window has."""
+def window_axes(op: str, x: Any, kernel_size: Any) -> int:
+    """Along how many axes windows go: those of images also take a batch of volumes or lines with a window of as many sizes."""
     given = len(kernel_size) if isinstance(kernel_size, tuple | list) else 0
-    return given if op.endswith("2d") and given in (1, 3) else int(op[-2])
+    return given if op.endswith("2d") and given in (1, 3) and getattr(x, "ndim", 0) == given + 2 else int(op[-2])
 
 
 def steps_of(op: str, stride: Any, window: Sizes) -> Sizes:
@@ -124,7 +124,7 @@ PICKED: dict[str, Any] = {}
 
 
 def max_pool(op: str, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, indices: Any) -> Any:
-    axes = window_axes(op, kernel_size)
+    axes = window_axes(op, x, kernel_size)
     x, window = pooled_axes(op, x, axes), each(op, "kernel_size", kernel_size, axes, 1)
     step = steps_of(op, stride, window)
     gap, around = each(op, "dilation", dilation, axes, 1), sides(op, padding, axes)
@@ -173,7 +173,7 @@ def max_pool3d(
 
 # ---- maxima put back ----------------------------------------------------------------------------------------------------------------
 def max_unpool(op: str, x: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Any:
-    axes = window_axes(op, kernel_size)
+    axes = window_axes(op, x, kernel_size)
     x, indices = tensors_of(op, pooled_axes(op, x, axes), indices)
     if indices.dtype not in INTEGERS or indices.shape != x.shape:
         raise ShapeError(f"{op}: indices are not those of x: {indices.dtype} {indices.shape}, x is {x.shape}. Use what max_pool gave.")
@@ -262,7 +262,7 @@ avg_pool2d_at_x.differentiable(lambda g, sizes: averaged(g, sizes))
 def avg_pool(
     op: str, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any, divisor: Any = None,
 ) -> Any:  # fmt: skip
-    axes = window_axes(op, kernel_size)
+    axes = window_axes(op, x, kernel_size)
     x, window, around = pooled_axes(op, x, axes), each(op, "kernel_size", kernel_size, axes, 1), sides(op, padding, axes)
     step = steps_of(op, stride, window)
     counts = window_counts(op, x.shape, window, step, around, (1,) * axes, ceil_mode)
@@ -357,8 +357,10 @@ def lp_pool3d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ce
 
 
 def lp_pool(op: str, x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
-    x = Tensor.of(op, x)
-    axes = window_axes(op, kernel_size)
+    x, norm_type = Tensor.of(op, x), checked_number(op, "norm_type", norm_type)
+    if norm_type == 0:
+        raise ValueError(f"{op}: there is no norm of power 0: norm_type={norm_type}. Use 1, 2 or another number.")
+    axes = window_axes(op, x, kernel_size)
     window = each(op, "kernel_size", kernel_size, axes, 1)
     total = avg_pool(op, widened(as_floats(x)) ** norm_type, window, stride, 0, ceil_mode, True) * float(math.prod(window))
     return narrowed(total ** (1.0 / norm_type), x.dtype)

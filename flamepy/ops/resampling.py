@@ -135,9 +135,10 @@ def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Any:
     >>> F.affine_grid(fp.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2)).tolist()
     [[[[-0.5, 0.0], [0.5, 0.0]]]]"""
     theta = Tensor.of("affine_grid", theta)
+    size = tuple(size) if isinstance(size, tuple | list) else (size,)
     axes = len(size) - 2
     if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1) or not all([is_count(n, 1) for n in size]):
-        raise ShapeError(f"affine_grid: theta {theta.shape} is not for size {tuple(size)}. Use (N, 2, 3) for (N, C, H, W).")
+        raise ShapeError(f"affine_grid: theta {theta.shape} is not for size {size}. Use (N, 2, 3) for (N, C, H, W).")
     lines = [np.linspace(-1, 1, n) * (1.0 if align_corners else (n - 1) / n) if n > 1 else np.zeros(1) for n in size[2:]]
     places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1).reshape(1, -1, axes + 1)
     grid = Tensor.of("affine_grid", places.astype(theta.dtype), theta.device) @ theta.transpose(1, 2)
