@@ -215,7 +215,7 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
     y = torch.nn.functional.conv2d(x, w, b, 1, padding, dilation, groups)
     g = torch.tensor(draw(*y.shape, seed=5))
     want = [y, *torch.autograd.grad(y, x, g)]
-    size = conv_sizes(x.shape, w.shape, None, (1, 1), tuple(padding), dilation, groups)
+    size = conv_sizes(x.shape, w.shape, (1, 1), tuple(padding), dilation, groups)
     parts = (number(1, 6), number(1, 3), number(1, 4))
     got = call_lines(WAYS[0], *(t.detach().numpy() for t in (x, w, b, g)), size, parts, fenced)
     for one, wanted in zip(got, want, strict=True):
@@ -225,7 +225,7 @@ def test_conv2d_by_lines_with_any_geometry(data: Any) -> None:
 @pytest.mark.parametrize("x, outs", [((1, 70, 33, 30), 21), ((17, 3, 10, 10), 6)])
 def test_conv2d_by_lines_bits(x: Any, outs: int) -> None:
     """Bands of lines and several blocks of channels; images side by side."""
-    size = conv_sizes(x, (outs, x[1], 3, 3), None, (1, 1), (1, 1), (1, 1), 1)
+    size = conv_sizes(x, (outs, x[1], 3, 3), (1, 1), (1, 1), (1, 1), 1)
     assert line_conv.pays(size) and line_conv.line_plan(size).workers >= min(8, most_threads())
     arrays = draw(*x), draw(outs, x[1], 3, 3), draw(outs), draw(x[0], outs, *x[2:])
     same_bits(lambda way: call_lines(way, *arrays, size))
