@@ -19,7 +19,7 @@ RATIOS = {
     ("step", "gpt-c", "replay", "torch-compile"): 0.33,
     ("step", "gpt-c", "replay", "jax"): 0.40,
     ("step", "gpt-c", "eager", "torch"): 0.35,
-    ("step", "lstm", "replay", "torch"): 0.70,
+    ("step", "lstm", "replay", "torch"): 0.60,
     ("step", "resnet", "replay", "torch"): 0.85,
     ("step", "u-net", "replay", "torch"): 0.90,
     ("step", "mlp-tiny", "eager", "torch"): 0.45,
