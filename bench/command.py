@@ -41,7 +41,7 @@ SUITE is one or more of
   dispatch    the overhead of one op: 16 numbers, tracked
   optim       norm, clip and AdamW over 124 million parameters
   transforms  what edits gradients: clipping, centring, decay, noise, ...
-  step        whole training steps: GPTs, an LSTM, MLPs, a CNN; eager and replayed
+  step        training steps: GPTs, an LSTM, MLPs, CNNs; eager and replayed
   control     plain Python and NumPy: times that no change of flamepy touches
   gpu         an NVIDIA GPU: kernels, products, training steps of GPT-2
   all

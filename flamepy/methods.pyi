@@ -29,9 +29,9 @@ class Methods(TensorMethods):
     # flamepy/ops/trigonometry.py: "acosh"
     def acosh(self) -> Tensor:
         """The number, 0 or more, whose cosh is x; NaN below 1. See flamepy.acosh."""
-    # flamepy/ops/spellings.py: add
-    def add(self, b: TensorLike, alpha: int = 1) -> Tensor:
-        """a + b, or a + alpha * b. See flamepy.add."""
+    # flamepy/core/ops/pointwise.py: "add"
+    def add(self, b: TensorLike, /) -> Tensor:
+        """a + b. See flamepy.add."""
     # flamepy/ops/vectors.py: addbmm
     def addbmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """beta x + alpha times the sum of the products of two stacks. See flamepy.addbmm."""
@@ -896,8 +896,8 @@ class Methods(TensorMethods):
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x). See flamepy.rsqrt."""
     # flamepy/ops/spellings.py: rsub
-    def rsub(self, b: TensorLike, alpha: int = 1) -> Tensor:
-        """b - a, or b - alpha * a. Shapes and types: as add. See flamepy.rsub."""
+    def rsub(self, b: TensorLike) -> Tensor:
+        """b - a. Shapes and types: as sub. See flamepy.rsub."""
     # flamepy/ops/attention.py: scaled_dot_product_attention
     def scaled_dot_product_attention(
         self,
@@ -1055,12 +1055,12 @@ class Methods(TensorMethods):
     @overload
     def std_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
         """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's). See flamepy.std_mean."""
-    # flamepy/ops/spellings.py: sub
-    def sub(self, b: TensorLike, alpha: int = 1) -> Tensor:
-        """a - b, or a - alpha * b. See flamepy.sub."""
-    # flamepy/ops/spellings.py: sub
-    def subtract(self, b: TensorLike, alpha: int = 1) -> Tensor:
-        """a - b, or a - alpha * b. See flamepy.subtract."""
+    # flamepy/core/ops/pointwise.py: "sub"
+    def sub(self, b: TensorLike, /) -> Tensor:
+        """a - b. See flamepy.sub."""
+    # flamepy/core/ops/pointwise.py: "sub"
+    def subtract(self, b: TensorLike, /) -> Tensor:
+        """a - b. See flamepy.subtract."""
     # flamepy/core/ops/reduce.py: sum
     @overload
     def sum(self, axis: Axis = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor: ...

@@ -71,6 +71,9 @@ class Generator(Moves):
         Jump("Generator.manual_seed", (self.seed, 0, 0), self)
         return self
 
+    def __repr__(self) -> str:
+        return f"Generator(seed={self.seed}, place={self.place[1:]})"
+
     def initial_seed(self) -> int:
         """The seed it began with."""
         return self.seed

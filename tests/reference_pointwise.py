@@ -104,16 +104,16 @@ POINTWISE = {
     "lerp": case(lambda a, b, w: a + w * (b - a), R, R, R, shapes=THREE),
     "addcmul": case(lambda x, a, b, value=1.0: x + value * a * b, R, R, R, shapes=THREE, attrs=[{}, {"value": -0.5}]),
     "addcdiv": case(lambda x, a, b, value=1.0: x + value * a / b, R, R, POSITIVE, shapes=THREE, attrs=[{}, {"value": -0.5}]),
-    "add": case(lambda a, b, alpha=1.0: a + alpha * b, R, R, attrs=[{}, {"alpha": 0.25}]),
-    "sub": case(lambda a, b, alpha=1.0: a - alpha * b, R, R, attrs=[{}, {"alpha": 2}]),
-    "rsub": case(lambda a, b, alpha=1.0: b - alpha * a, R, R, attrs=[{}, {"alpha": 2}]),
+    "add": case(np.add, R, R),
+    "sub": case(np.subtract, R, R),
+    "rsub": case(lambda a, b: b - a, R, R),
 }
 
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL = {
     "logit_op": "logit", "signbit_op": "signbit", "isclose_op": "isclose", "numbers_op": "nan_to_num", "threshold_op": "threshold",
     "prelu_op": "prelu", "gated": "glu", "rounded_at": "round", "div_floor": "div", "div_trunc": "div", "div_trunc_whole": "div",
-    "bounded": "clamp", "added": "add", "bits_and": "bitwise_and", "bits_or": "bitwise_or", "bits_xor": "bitwise_xor",
+    "bounded": "clamp", "bits_and": "bitwise_and", "bits_or": "bitwise_or", "bits_xor": "bitwise_xor",
     "bits_not": "bitwise_not", "bits_left": "bitwise_left_shift", "bits_right": "bitwise_right_shift", "bits_as": "bitcast",
 }
 # fmt: on

@@ -309,4 +309,5 @@ def test_standardised_weights_train_a_convolution() -> None:
     w = F.weight_standardize(conv.weight).numpy()
     np.testing.assert_allclose(w.mean((1, 2, 3)), 0, atol=1e-6)
     grads = F.conv2d(x, F.weight_standardize(conv.weight), conv.bias).square().sum().backward()
-    assert abs(grads[conv.weight].numpy().sum((1, 2, 3))).max() < 1e-3
+    g = grads[conv.weight].numpy()
+    assert abs(g.sum((1, 2, 3))).max() < 1e-5 * abs(g).sum((1, 2, 3)).max()  # cancels to the last digits

@@ -208,8 +208,9 @@ def test_operators_with_an_array_on_the_left_are_the_tensors():
     for reduce in (np.sum, np.mean, np.max, np.min, np.prod):  # they ask the tensor
         assert isinstance(reduce(t, axis=0), fp.Tensor) and reduce(t).requires_grad
         np.testing.assert_allclose(reduce(t, axis=0).numpy(), reduce(x, axis=0), rtol=1e-6)
-    with raises(TypeError, "sum: unknown option: dtype="):
-        np.sum(t, dtype=np.float64)
+    assert np.sum(t, dtype=np.float64).dtype == fp.float64
+    with raises(TypeError, "sum: unknown option: where="):
+        np.sum(t, where=x > 0)
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------------------

@@ -123,15 +123,16 @@ print(len(made), [function.cache_hits for function in products.kept])
     assert run(code).strip() == "0 [1, 1]"
 
 
-def test_import_is_light():
-    """Without Numba, and in the processor time that NumPy takes, thrice at most; a busy machine is asked again, for it can only add."""
+def test_import_is_light(tmp_path):
+    """Without Numba, and in the processor time that NumPy takes, half as much again at most, where both are compiled, as pip leaves them; a
+    busy machine is asked again, for it can only add."""
     code = """
 import time, sys
 a = time.process_time(); import numpy; b = time.process_time(); import flamepy; c = time.process_time()
 print((c - b) / (b - a), 'numba' in sys.modules)
 """
-    found = (run(code).split() for _ in range(8))
-    assert any(float(ratio) < 3 for ratio, numba in found if numba == "False")
+    found = [run(code, PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path)).split() for _ in range(8)]
+    assert any(float(ratio) < 1.5 for ratio, numba in found if numba == "False")
 
 
 def test_compiling_is_announced(monkeypatch):

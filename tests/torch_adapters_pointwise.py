@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch_adapters import Row
+from torch_adapters import Row, given
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -31,7 +31,7 @@ def grows(x: Any, *bounds: Any, **named: Any) -> bool:
 
 POINTWISE: dict[str, Row] = {
     **same("""log1p expm1 log2 log10 exp2 tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot copysign logaddexp logaddexp2 xlogy
-        erfc erfinv lgamma logit sinc deg2rad rad2deg signbit trunc frac fmod nan_to_num isclose lerp addcmul addcdiv rsub add sub
+        erfc erfinv lgamma logit sinc deg2rad rad2deg signbit trunc frac fmod nan_to_num isclose lerp addcmul addcdiv
         positive float_power logical_and logical_or logical_xor logical_not isnan isinf isfinite div floor_divide remainder"""),
     **same("hardswish selu logsigmoid tanhshrink threshold prelu glu", "nn.functional."),
     "digamma": Row("digamma", fp.digamma, edge=lambda x: (x == x.floor()) & (x <= 0), rough="float32 float64"),  # there it is infinite
@@ -40,6 +40,7 @@ POINTWISE: dict[str, Row] = {
     **{f"nn.functional.{name}": Row(name, getattr(F, name), edge=at_infinity) for name in ("mish", "softsign")},
     # PyTorch's rules have constants in float32.
     **{f"nn.functional.{name}": Row(name, getattr(F, name), rough="float64") for name in ("hardsigmoid", "celu")},
+    **{name: Row(name, getattr(fp, name), given("alpha")) for name in ("add", "sub", "rsub")},
     "sgn": Row("sign", fp.sgn, edge=at_nan),  # sign(NaN) is NaN here, 0 in PyTorch
     "heaviside": Row("heaviside", fp.heaviside, edge=at_nan),
     "round": Row("round", lambda x, decimals=0: fp.round(x, decimals)),

@@ -50,6 +50,8 @@ def manual_seed(seed: int) -> None:
 def next_key(device: Device, source: Any = None) -> Any:
     """The place in the random numbers of the op that asks: (seed, stream, step), taken anew in every step, from the thread's generator or
     another `source`."""
+    if source is not None and not hasattr(source, "take"):
+        raise DTypeError(f"generator: no Generator: {source!r}. Pass flamepy.Generator(seed), or leave it out.")
     key = device.empty(3, int64)
-    device.fill(key, (source or generator).take)
+    device.fill(key, generator.take if source is None else source.take)
     return key

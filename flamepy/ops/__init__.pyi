@@ -112,13 +112,18 @@ def adaptive_max_pool3d(x: TensorLike, output_size: TensorLike, return_indices: 
     [[[[1.0]]]]
     """
 
-# flamepy/ops/spellings.py: add
-def add(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
-    """a + b, or a + alpha * b.
+# flamepy/core/ops/pointwise.py: "add"
+def add(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a + b.
 
-    Shapes: those of a and b broadcast. Types: floats and integers. Raises ShapeError, DTypeError for two float types.
-    >>> fp.add(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
-    [7.0, 10.0]
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a + b
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = g
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.add(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-1.0, 2.0]
     """
 
 # flamepy/ops/vectors.py: addbmm
@@ -3564,7 +3569,7 @@ def round(x: TensorLike, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
 
     Records a zero gradient.
-    Shapes: any; the result has that of x. Types: floats and integers, which have no decimals. Raises DTypeError for others.
+    Shapes: any; the result has that of x. Types: floats, and integers with decimals >= 0. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
     [0.5, 2.5]
     """
@@ -3590,8 +3595,8 @@ def rsqrt(x: TensorLike, /) -> Tensor:
     """
 
 # flamepy/ops/spellings.py: rsub
-def rsub(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
-    """b - a, or b - alpha * a. Shapes and types: as add.
+def rsub(a: TensorLike, b: TensorLike) -> Tensor:
+    """b - a. Shapes and types: as sub.
     >>> fp.rsub(fp.tensor([1.0, 2.0]), 10.0).tolist()
     [9.0, 8.0]
     """
@@ -4043,22 +4048,32 @@ def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) 
     [1.0, 1.0]
     """
 
-# flamepy/ops/spellings.py: sub
-def sub(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
-    """a - b, or a - alpha * b.
+# flamepy/core/ops/pointwise.py: "sub"
+def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a - b.
 
-    Shapes and types: as add.
-    >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
-    [-5.0, -6.0]
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a - b
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = -g
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.sub(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-2.0, 1.0]
     """
 
-# flamepy/ops/spellings.py: sub
-def subtract(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
-    """a - b, or a - alpha * b.
+# flamepy/core/ops/pointwise.py: "sub"
+def subtract(a: TensorLike, b: TensorLike, /) -> Tensor:
+    """a - b.
 
-    Shapes and types: as add.
-    >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
-    [-5.0, -6.0]
+    Shapes: those of the inputs broadcast.
+    Types: floats and integers; bools are computed in int64.
+    Formula: y = a - b
+    Derivative from g, the cotangent of y: da = g
+    Derivative from g, the cotangent of y: db = -g
+    Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
+    >>> [round(v, 4) for v in fp.sub(fp.tensor([-1.5, 1.5]), 0.5).tolist()]
+    [-2.0, 1.0]
     """
 
 # flamepy/core/ops/reduce.py: sum

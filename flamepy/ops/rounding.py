@@ -69,7 +69,7 @@ def round(x: Any, decimals: int = 0) -> Any:
     """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
 
     Records a zero gradient.
-    Shapes: any; the result has that of x. Types: floats and integers, which have no decimals. Raises DTypeError for others.
+    Shapes: any; the result has that of x. Types: floats, and integers with decimals >= 0. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
     [0.5, 2.5]
     """
@@ -77,8 +77,10 @@ def round(x: Any, decimals: int = 0) -> Any:
     if n == 0:
         return rounded(x)
     (x,) = tensors_of("round", x)
+    if x.dtype not in FLOATS and n > 0:
+        return rounded(x)
     if x.dtype not in FLOATS:
-        raise DTypeError(f"round: decimals of integers: {decimals} of {x.dtype}. Cast them to a float.")
+        raise DTypeError(f"round: digits before the point of integers: {decimals} of {x.dtype}. Cast them to a float.")
     return rounded_at(x, times=10.0 ** maximum(n, 0), over=10.0 ** maximum(-n, 0))
 
 

@@ -1,12 +1,9 @@
-"""Sums of products in one call (lerp, addcmul, addcdiv, rsub, add and sub with alpha), and other libraries' names of what is there."""
+"""Sums of products in one call (lerp, addcmul, addcdiv), and other libraries' names of what is there."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..core.errors import DTypeError
 from ..core.op import HOMES, PUBLIC, SCALARS, publish
 from ..core.ops import pointwise
 from ..core.ops.axes import composed, tensors_of
@@ -15,7 +12,7 @@ from ..core.pointwise import define, pass_g
 from ..core.words import abs, select
 from ..dtypes import float64
 from . import activations, bits, rounding, trigonometry  # noqa: F401  (what gets other names here)
-from .powers import is_whole, pow
+from .powers import pow
 
 define(
     "lerp", "a + weight * (b - a), exact at both ends.",
@@ -30,47 +27,14 @@ define(
     "addcdiv", "x + value * a / b.", lambda x, a, b, value=1.0: x + value * (a / b),
     pass_g, lambda g, b, value: g * (value / b), lambda g, a, b, value: -g * (value * (a / b) / b),
 )  # fmt: skip
-added = define(
-    "added", "a + alpha * b.", lambda a, b, alpha=1.0: a + alpha * b, pass_g, lambda g, alpha: g * alpha,
-    kind="number", title="add", home="",
-)  # fmt: skip
-
-
-def times_more(name: str, a: Any, b: Any, alpha: Any) -> Any:
-    """a + alpha * b. Raises DTypeError for a fraction of integers."""
-    if isinstance(alpha, float | np.floating) and all([is_whole(x) for x in (a, b)]):
-        raise DTypeError(f"{name}: alpha is a float, of integers: {alpha!r}. Cast them to a float, or use an int.")
-    return added(a, b, alpha=alpha)
 
 
 @composed
-def add(a: Any, b: Any, alpha: Any = 1) -> Any:
-    """a + b, or a + alpha * b.
-
-    Shapes: those of a and b broadcast. Types: floats and integers. Raises ShapeError, DTypeError for two float types.
-    >>> fp.add(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
-    [7.0, 10.0]
-    """
-    return pointwise.add(a, b) if alpha == 1 else times_more("add", a, b, alpha)
-
-
-@composed
-def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
-    """a - b, or a - alpha * b.
-
-    Shapes and types: as add.
-    >>> fp.sub(fp.tensor([1.0, 2.0]), fp.tensor([3.0, 4.0]), alpha=2).tolist()
-    [-5.0, -6.0]
-    """
-    return pointwise.sub(a, b) if alpha == 1 else times_more("sub", a, b, -alpha)
-
-
-@composed
-def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
-    """b - a, or b - alpha * a. Shapes and types: as add.
+def rsub(a: Any, b: Any) -> Any:
+    """b - a. Shapes and types: as sub.
     >>> fp.rsub(fp.tensor([1.0, 2.0]), 10.0).tolist()
     [9.0, 8.0]"""
-    return sub(b, a, alpha)
+    return pointwise.sub(b, a)
 
 
 @composed
