@@ -112,7 +112,8 @@ POINTWISE = {
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL = {
     "logit_op": "logit", "signbit_op": "signbit", "isclose_op": "isclose", "numbers_op": "nan_to_num", "threshold_op": "threshold",
-    "prelu_op": "prelu", "gated": "glu", "rounded_at": "round", "div_floor": "div", "div_trunc": "div", "div_trunc_whole": "div",
+    "prelu_op": "prelu", "gated": "glu", "rounded_at": "round", "rounded_whole": "round", "div_floor": "div",
+    "div_trunc": "div", "div_trunc_whole": "div",
     "bounded": "clamp", "bits_and": "bitwise_and", "bits_or": "bitwise_or", "bits_xor": "bitwise_xor",
     "bits_not": "bitwise_not", "bits_left": "bitwise_left_shift", "bits_right": "bitwise_right_shift", "bits_as": "bitcast",
 }

@@ -77,7 +77,9 @@ INTEGER_RESULTS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_o
 BITS = {"signbit_op", "isclose_op", "bits_and", "bits_or", "bits_xor", "bits_not", "bits_left", "bits_right", "bits_as"}
 PLACES = {"argmax", "argmin", "placed_ids", "running_place", "row_order", "places_in", "largest_at", "winners"}
 COUNTS = {"id_counts", "histc", "count_nonzero", "running"}
-NO_RULE = INTEGER_RESULTS | BITS | PLACES | COUNTS | {"whole_power", "floor_divide", "div_trunc_whole", "full_qr", "full_svd"}
+NO_RULE = (
+    INTEGER_RESULTS | BITS | PLACES | COUNTS | {"whole_power", "floor_divide", "div_trunc_whole", "rounded_whole", "full_qr", "full_svd"}
+)
 
 
 def test_checkpoint_frees_memory_and_changes_nothing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.formula.words import ceil, floor
-from ..core.errors import ArgumentError, DTypeError
+from ..core.errors import ArgumentError
 from ..core.op import SCALARS
 from ..core.ops import pointwise
 from ..core.ops.axes import composed, tensors_of
@@ -27,6 +27,11 @@ rounded = define("round", "Nearest integer, halves to even.", lambda x: rint(x),
 rounded_at = define(
     "rounded_at", "The nearest multiple of over / times, one of which is 1.",
     lambda x, times=1.0, over=1.0: rint(x * times / over) / times * over, zero, title="round", home="",
+)  # fmt: skip
+rounded_whole = define(
+    "rounded_whole", "The nearest multiple of unit to a whole number, halves to the even one.",
+    lambda x, unit=10: unit * (x // unit + select((2 * (x % unit) > unit) | ((2 * (x % unit) == unit) & (x // unit % 2 == 1)), 1, 0)),
+    kind="number", title="round", home="",
 )  # fmt: skip
 define("trunc", "The whole number next to x towards 0. Records a zero gradient.", lambda x: trunc_of(x), zero, kind="number")
 define("frac", "x - trunc(x), with the sign of x.", lambda x: x - trunc_of(x), pass_g)
@@ -69,7 +74,7 @@ def round(x: Any, decimals: int = 0) -> Any:
     """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
 
     Records a zero gradient.
-    Shapes: any; the result has that of x. Types: floats, and integers with decimals >= 0. Raises DTypeError for others.
+    Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
     [0.5, 2.5]
     """
@@ -77,10 +82,8 @@ def round(x: Any, decimals: int = 0) -> Any:
     if n == 0:
         return rounded(x)
     (x,) = tensors_of("round", x)
-    if x.dtype not in FLOATS and n > 0:
-        return rounded(x)
     if x.dtype not in FLOATS:
-        raise DTypeError(f"round: digits before the point of integers: {decimals} of {x.dtype}. Cast them to a float.")
+        return rounded(x) if n > 0 else rounded_whole(x, unit=10**-n)
     return rounded_at(x, times=10.0 ** maximum(n, 0), over=10.0 ** maximum(-n, 0))
 
 
