@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from error_text import raises
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -119,3 +120,11 @@ def test_a_checkpoint_draws_again():
 def test_what_cannot_be_drawn_is_refused(call, text):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_multinomial_refuses_rows_that_cannot_give_as_many() -> None:
+    with raises(ValueError, "multinomial: too few that can be drawn: 0 above 0 in row (0,), 1 needed"):
+        fp.multinomial(fp.tensor([0.0, 0.0], device="plain"), 1)
+    with raises(ValueError, "multinomial: too few that can be drawn: 1 above 0 in row (1,), 2 needed"):
+        fp.multinomial(fp.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], device="plain"), 2)
+    assert fp.multinomial(fp.tensor([0.0, 1.0], device="plain"), 3, replacement=True).tolist() == [1, 1, 1]

@@ -28,6 +28,7 @@ from ..engine.kept import number
 from .logic import logical_and
 from .picking import index_select
 from .reduce_more import argmax
+from .reductions import count_nonzero
 from .scans import cumsum
 from .sorting import argsort, searchsorted, topk
 from .widening import widened
@@ -169,7 +170,7 @@ def multinomial(probs: Any, num_samples: int, replacement: bool = False, generat
     """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's.
 
     Shapes: (n,) or (rows, n) give (num_samples,) or (rows, num_samples). Raises ShapeError for more than n that are not put back,
-    ValueError for numbers that are no probabilities.
+    ValueError for numbers that are no probabilities, and rows with too few above 0.
     >>> fp.multinomial(fp.tensor([0.0, 1.0]), 3, replacement=True).tolist()
     [1, 1, 1]
     """
@@ -179,6 +180,9 @@ def multinomial(probs: Any, num_samples: int, replacement: bool = False, generat
             f"multinomial: cannot draw {many} from {p.shape}. Use rows of probabilities, replacement=True for more than they have."
         )
     rows = reshape(widened(p.detach()), (-1, p.shape[-1]))
+    least = 1 if replacement else many
+    text = f"multinomial: too few that can be drawn: {{}} above 0 in row {{}}, {least} needed. Use other rows, or fewer numbers."
+    check_ids(count_nonzero(rows, axis=1), least, p.shape[-1] + 1, text, error=ValueError)
     if replacement:
         sums = cumsum(cast(rows, float64), 1)
         found = mul(drawn((rows.shape[0], many), p.device, generator, float64), sums[:, -1:])
