@@ -75,7 +75,7 @@ def test_float32_kernels_hold_no_float64(kernels):
 
 def test_vectors_go_by_16_bytes(kernels):
     kernels = [k for k in kernels if {"bool", "bfloat16"}.isdisjoint(k["dtypes"])]
-    meant = [k for k in kernels if k["name"].startswith(VECTORS) and "float32" in k["dtypes"]]
+    meant = [k for k in kernels if k["name"].startswith(VECTORS) and "float32" in k["dtypes"] and not is_wide(k)]  # those are few numbers
     assert len({k["name"] for k in meant}) > 12
     for k in meant:
         assert k["arrays"] == 1 or any(op.startswith("LDG.E") and ".128" in op for op in k["opcodes"]), k  # to fill is not to read

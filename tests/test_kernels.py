@@ -60,10 +60,11 @@ def inputs(n: int) -> list[np.ndarray]:
     return [np.linspace(0.1, 0.9, 1024, dtype=F4) for _ in range(n)]
 
 
+WHOLE = {"whole_power", "div_trunc_whole", "bits_and", "bits_or", "bits_xor", "bits_not", "bits_left", "bits_right"}  # of integers
 FORMULAS = [
     (op.name, f, len(names))
     for op in REGISTRY.values()
-    if isinstance(op, Pointwise) and not op.masks and not op.attributes and op.out is None and op.name != "whole_power"  # of integers
+    if isinstance(op, Pointwise) and not op.masks and not op.attributes and op.out is None and op.name not in WHOLE
     for f, names in [(op.formula, op.inputs), *[(r, n) for r, n in zip(op.rule, op.names, strict=True) if r and len(n) > 1]]
 ]
 

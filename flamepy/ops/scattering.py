@@ -25,6 +25,7 @@ from ..dtypes import FLOATS, checked_number, float64, int64
 from .picking import checked_index, getitem
 from .scans import recurrence, shifted
 from .sorting import row_order
+from .widening import narrowed
 
 
 @custom(inputs=1, kind="as is", title="scatter", internal=True)
@@ -132,7 +133,7 @@ def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include
     line, flat, src = places_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
     if not flat.size:
         return x
-    return reshape(REDUCES[reduce](line, flat, src, bool(include_self)), x.shape)
+    return narrowed(reshape(REDUCES[reduce](line, flat, src, bool(include_self)), x.shape), x.dtype)
 
 
 def many_at(x: Any, flat: Any) -> Any:

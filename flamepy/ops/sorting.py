@@ -25,6 +25,7 @@ from .picking import integers, picked_along
 from .reduce_more import argmax
 from .scans import Found, recurrence, shifted
 from .shape_more import narrow
+from .widening import narrowed
 
 
 @custom(inputs=1, kind="as is", title="argsort", internal=True)
@@ -179,7 +180,7 @@ def quantiles(name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str
     if not skips:
         last = narrow(ordered, 1, x.shape[1] - 1, 1)
         y = where(ne(last.detach(), last.detach()), last, y)
-    return reshape(permute(y, (1, 0)) if q.ndim else y, (*q.shape, *shape))
+    return narrowed(reshape(permute(y, (1, 0)) if q.ndim else y, (*q.shape, *shape)), x.dtype)
 
 
 def at_ranks(ordered: Any, ranks: Any, method: str) -> Any:
