@@ -2901,7 +2901,7 @@ def multinomial(probs: TensorLike, num_samples: int, replacement: bool = False, 
     """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's.
 
     Shapes: (n,) or (rows, n) give (num_samples,) or (rows, num_samples). Raises ShapeError for more than n that are not put back,
-    ValueError for numbers that are no probabilities.
+    ValueError for numbers that are no probabilities, and rows with too few above 0.
     >>> fp.multinomial(fp.tensor([0.0, 1.0]), 3, replacement=True).tolist()
     [1, 1, 1]
     """
@@ -3569,7 +3569,7 @@ def round(x: TensorLike, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
 
     Records a zero gradient.
-    Shapes: any; the result has that of x. Types: floats, and integers with decimals >= 0. Raises DTypeError for others.
+    Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
     [0.5, 2.5]
     """
