@@ -44,13 +44,15 @@ class Kept:
 
 
 def checkpoint_sequential(
-    blocks: Iterable[Callable[..., Any]], segments: int | None, x: Any, *, every: int | None = None, keep_bytes: int | None = None
+    blocks: Iterable[Callable[..., Any]], segments: int | None, x: Any, *, every: int | None = None, keep_bytes: int | None = None,
+    keep: Any = (),
 ) -> Any:  # fmt: skip
     """blocks[-1](... blocks[0](x)) with some blocks checkpointed: less memory for a second forward pass of these. The bits are the same.
 
     One of three says which. segments=n: as in PyTorch, the blocks in n runs of equal length, each one checkpoint but for the last, which
     backward reaches at once. every=k: each k-th block. keep_bytes=n: blocks keep what they save as long as that is n bytes at most
-    together, the others are checkpointed. Raises DTypeError, ValueError unless it is one of them, or for no count.
+    together, the others are checkpointed. keep: as checkpoint() takes it. Raises DTypeError, ValueError unless it is one of them, or for
+    no count.
     """
     listed = list(blocks) if hasattr(blocks, "__iter__") else []
     for block in listed:
@@ -70,13 +72,13 @@ def checkpoint_sequential(
         starts = list(range(0, size * min(int(count), len(listed)), size))
         runs = [listed[a:b] for a, b in zip(starts, [*starts[1:], len(listed)], strict=True)]
         for run in runs[:-1]:
-            x = checkpoint(lambda t, run=run: in_order(run, t), x)
+            x = checkpoint(lambda t, run=run: in_order(run, t), x, keep=keep)
         return in_order(runs[-1], x)
     if policy == "every":
         for i, block in enumerate(listed, 1):
-            x = checkpoint(block, x) if i % int(count) == 0 else block(x)
+            x = checkpoint(block, x, keep=keep) if i % int(count) == 0 else block(x)
         return x
-    return within(listed, x, int(count))
+    return within(listed, x, int(count), keep)
 
 
 def in_order(blocks: Sequence[Callable[..., Any]], x: Any) -> Any:
@@ -85,12 +87,12 @@ def in_order(blocks: Sequence[Callable[..., Any]], x: Any) -> Any:
     return x
 
 
-def within(blocks: Sequence[Callable[..., Any]], x: Any, most: int) -> Any:
+def within(blocks: Sequence[Callable[..., Any]], x: Any, most: int, keep: Any) -> Any:
     """Blocks that keep at most so many bytes; the first of which it is more is the last that keeps its own."""
     kept = Kept()
     for block in blocks:
         if kept.bytes >= most:
-            x = checkpoint(block, x)
+            x = checkpoint(block, x, keep=keep)
             continue
         before = observers.entries, observers.reader
         set_observers((kept.add, *observers.entries), observers.reader)

@@ -93,7 +93,7 @@ attach(_Suspended, Mode)
 
 def is_grad_enabled() -> bool:
     """Whether this thread records."""
-    return thread.modes.recording
+    return bool(thread.modes.recording)
 
 
 class AutogradContext(Mode):

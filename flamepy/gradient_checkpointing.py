@@ -3,6 +3,7 @@
 The block runs and is recorded as always, but its entries drop their saved values at once. When backward first reaches one of
 them, the block runs again, with the same random numbers, and its new entries lend their saved values to the old ones. So a
 block may use parameters and tensors it was not given as arguments, and hooks, retain_graph and create_graph work as elsewhere.
+What ops gave that keep= names is kept, and these do not run again.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled
 from .backend.base import Buffer
-from .bus import before
+from .bus import before, heard
 from .core import ids
 from .core.errors import GradientError, VersionError
-from .core.op import SCALARS
+from .core.modes import thread
+from .core.op import REGISTRY, SCALARS, USERS
 from .core.tape import TapeEntry
 from .dtypes import check_function
 from .engine.autocast import here, reading
 from .engine.entries import observers, set_observers
+from .engine.plan import AGAIN, specs_of
 from .parameter import Parameter
 from .rng import go_back, places
 from .tensors import Tensor
@@ -75,8 +78,10 @@ class Read(NamedTuple):
 class Segment:
     """One checkpointed block: what to run again, what it reads, and the entries waiting for saved values."""
 
-    def __init__(self, run: Callable[[], Any]):
+    def __init__(self, run: Callable[[], Any], titles: frozenset[str] = frozenset()):
         self.run = run
+        self.titles = titles  # of ops whose results are kept
+        self.results: dict[int, tuple[list[Buffer], list[Any]]] = {}  # by serial: these, and what was saved beside inputs
         self.random, self.reads_as = Rewind(), here.dtype
         self.first = ids.next_id()  # tensors made in the block have larger ones
         self.reads: dict[int, Read] = {}
@@ -109,6 +114,33 @@ class Segment:
             entry.values = [v if id(v) in leaves else None for v in entry.values]
             entry.segment = self  # type: ignore[attr-defined]
 
+    # ---- results that are kept ---------------------------------------------------------------------------------------------------------
+    def keep_result(self, entry: TapeEntry, y: Any) -> None:
+        """In the first run: keep what a named op gave."""
+        if entry.op.title in self.titles:
+            beside = [None if name in entry.op.inputs else v for (name, _), v in zip(entry.call.saved, entry.values, strict=True)]
+            self.results[entry.serial] = [t.buffer for t in (y if type(y) is tuple else (y,))], beside
+
+    def result(self, i: int, op: Any, xs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        """When the block runs again: what entry number i gave, with an entry, if it is kept and this is the same call; else None."""
+        old = self.entries[i] if i < len(self.entries) else None
+        found = None if old is None else self.results.get(old.serial)
+        if old is None or found is None or op is not old.op or specs_of(xs) != old.call.ins or repr(attributes) != repr(old.attributes):
+            return None
+        buffers, beside = found
+        ys = tuple([Tensor(b, spec) for b, spec in zip(buffers, old.call.outs, strict=True)])
+        values = list(beside)
+        for n, (name, _) in enumerate(old.call.saved):
+            if name in op.inputs:
+                x = xs[op.inputs.index(name)]
+                values[n] = x.buffer if isinstance(x, Tensor) else x
+        entry = TapeEntry(old.call, ys, xs, attributes, values)
+        for slot, t in enumerate(ys):
+            t.entry, t.slot = entry, slot
+        y = ys[0] if old.call.single else ys
+        heard(op, xs, y)
+        return y
+
     def check(self) -> None:
         """Raise unless everything the block read is as it was."""
         found = [(read, buffer) for read in self.reads.values() if (buffer := read.overwritten()) is not None]
@@ -132,15 +164,18 @@ class Segment:
         self.check()
         again = Segment(self.run)
         again.keep = True
-        before_it, outer = (observers.entries, observers.reader), observers.again
+        before_it, outer = (observers.entries, observers.reader), (observers.again, observers.give)
         set_observers((again.add,), again.read)
         observers.again = True
+        if self.results:
+            observers.give = lambda op, xs, attributes: self.result(len(again.entries), op, xs, attributes)
         before(self.random.back)
         try:
             with enable_grad(), reading(self.reads_as):
+                thread.modes.recording = AGAIN if self.results else True  # type: ignore[assignment]
                 self.run()
         finally:
-            observers.again = outer
+            observers.again, observers.give = outer
             set_observers(*before_it)
             before(self.random.forth)
         if what := self.difference(again.entries):
@@ -184,7 +219,7 @@ class Segment:
             if all([entry.freed is not None or entry.serial in self.lent for entry in self.entries]):
                 for entry in self.entries:
                     entry.segment = None  # type: ignore[attr-defined]
-                self.entries, self.reads, self.lent, self.given = [], {}, {}, []
+                self.entries, self.reads, self.lent, self.given, self.results = [], {}, {}, [], {}
                 self.run = _done
 
     def difference(self, fresh: list[TapeEntry]) -> str:
@@ -258,8 +293,25 @@ def _done() -> None:
     """Stands where a block was that need not run again: lets go of its inputs."""
 
 
-def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
+def titles_of(name: str, keep: Any) -> frozenset[str]:
+    """The titles of ops that are named. Raises ValueError for what is no op, or draws random numbers, which are to be drawn again."""
+    found = set()
+    for given in (keep,) if isinstance(keep, str) or callable(keep) else tuple(keep or ()):
+        op_name = getattr(given, "__name__", given)
+        ops = [op for op in (*REGISTRY.values(), *USERS.values()) if op_name in (op.name, op.title)]
+        if not ops:
+            raise ValueError(f"{name}: keep names no op: {given!r}. Name ops as fp.tape() shows them: 'linear', 'matmul', 'conv2d'.")
+        if any(["generator" in op.attributes or not op.trusted for op in ops]):
+            raise ValueError(f"{name}: keep names an op that draws random numbers, or may: {given!r}. Leave it out: it has to run again.")
+        found |= {op.title for op in ops}
+    return frozenset(found)
+
+
+def checkpoint(fn: Callable, *args: Any, keep: Any = (), **kwargs: Any) -> Any:
     """fn(*args, **kwargs), recorded without keeping activations; they are computed again in backward.
+
+    keep: names of ops, as fp.tape() shows them, whose results are kept: backward makes all else again from these, but not them. With
+    keep=("linear", "matmul", "scaled_dot_product_attention") a block costs no second product, and keeps no norms and activations.
 
     Any number of inputs, tensors or not, and any outputs. A function without parameters is called without arguments (FLAME's
     `checkpoint(closure, input)`). Inside another checkpoint, or when nothing is recorded, it simply runs. Backward raises
@@ -267,6 +319,7 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     block does something else the second time, or uses another number of Python's.
     """
     check_function("checkpoint", "fn", fn)
+    titles = titles_of("checkpoint", keep)
     if strange := [name for name in kwargs if name in ("use_reentrant", "preserve_rng_state") and not takes(fn, name)]:
         advice = "Leave it out: random numbers are the same again, and any output and closure may be tracked"
         raise TypeError(f"checkpoint: an option of PyTorch's: {strange[0]}={kwargs[strange[0]]!r}. {advice}.")
@@ -279,12 +332,13 @@ def checkpoint(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
     if not is_grad_enabled() or any([isinstance(getattr(o, "__self__", None), Segment) for o in observers.entries]):
         return run()
-    segment, before_it = Segment(run), (observers.entries, observers.reader)
+    segment, before_it = Segment(run, titles), (observers.entries, observers.reader)
     set_observers((segment.add, *observers.entries), segment.read)
+    observers.keep = segment.keep_result if titles else None
     try:
         return run()
     finally:
-        segment.running = False
+        segment.running, observers.keep = False, None
         set_observers(*before_it)
 
 

@@ -61,6 +61,67 @@ def test_policies_captured() -> None:
     assert found[0] == found[1]
 
 
+class Net(nn.Module):
+    """Ops of all kinds: one result and several, attributes, numbers, what draws, what is not recorded."""
+
+    def __init__(self) -> None:
+        self.first, self.second, self.norm = nn.Linear(4, 8), nn.Linear(8, 4), nn.LayerNorm(8)
+
+    def forward(self, x: Any) -> Any:
+        h = nn.functional.dropout(self.norm(nn.functional.gelu(self.first(x))), 0.3) * 1.5
+        a, v = fp.linalg.eigh(h @ h.T)
+        return self.second(h) + a.sum() + v.square().sum() + x.detach().exp()
+
+
+@pytest.mark.parametrize("keep", ["linear", ("linear", "matmul", "mul", fp.exp), ("eigh", "add", "layer_norm"), (nn.functional.linear,)])
+def test_results_of_named_ops_are_kept_and_not_made_again(keep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fp.manual_seed(0)
+    net, found, given = Net(), [], []
+    result = Segment.result
+    monkeypatch.setattr(Segment, "result", lambda *args: given.append(result(*args)) or given[-1])
+    for run in (net, lambda x: fp.checkpoint(net, x, keep=keep)):
+        for retain in (False, True, True):  # as it is, planned, as planned
+            fp.manual_seed(3)
+            x = fp.tensor(X, requires_grad=True)
+            loss = run(x * 2.0).square().sum()
+            grads = [loss.backward(retain_graph=retain), *([loss.backward()] if retain else [])]
+            found.append([loss.numpy().tobytes(), *[grads[-1][t].numpy().tobytes() for t in (x, *net.parameters())]])
+    assert all(f == found[0] for f in found)
+    names = {getattr(k, "__name__", k) for k in ((keep,) if isinstance(keep, str) else keep)} - {"exp"}
+    made = [(y[0] if type(y) is tuple else y).entry.op.title for y in given if y is not None]
+    assert {m for m in made if made.count(m) % 3 == 0} == names  # in each of three backward passes; exp is not recorded here
+    if fp.device().name != "cuda":
+        grad = fp.checkpoint(net, x, keep=keep).square().sum().backward(create_graph=True)[x]
+        fp.manual_seed(3)
+        assert np.isfinite(grad.square().sum().backward()[x].numpy()).all()
+
+
+def test_kept_results_captured_and_in_16_bits() -> None:
+    fp.manual_seed(0)
+    on = {"device": "plain"}
+    net, found = nn.Sequential(nn.Linear(4, 8, **on), nn.GELU(), nn.LayerNorm(8, **on), nn.Dropout(0.3), nn.Linear(8, 4, **on)), []
+    net.compute_dtype = fp.bfloat16
+    for kept in (None, ("linear", "matmul", "layer_norm")):
+        step = lambda x: (net(x) if kept is None else fp.checkpoint(net, x, keep=kept)).sum().backward()[net[0].weight]
+        for run in (step, fp.capture(step)):
+            fp.manual_seed(3)
+            found.append([run(fp.tensor(X, **on)).numpy().tobytes() for _ in range(4)])
+    assert all(f == found[0] for f in found)
+
+
+def test_a_kept_result_is_of_the_same_call_alone() -> None:
+    calls: list[int] = []
+
+    def block(x: Any) -> Any:
+        calls.append(1)
+        return fp.softmax((x * 1.0).exp(), axis=len(calls) - 1)
+
+    x = fp.tensor(X, requires_grad=True)
+    y = fp.checkpoint(block, x, keep=["softmax", "exp"])
+    with raises(fp.GradientError, "checkpoint", "the block used another number the second time"):
+        y.sum().backward()
+
+
 def test_what_policies_refuse() -> None:
     blocks, x = blocks_of(2), fp.tensor(X)
     for error, call, word in (
@@ -70,8 +131,11 @@ def test_what_policies_refuse() -> None:
         (fp.DTypeError, lambda: fp.checkpoint_sequential(blocks, 0, x), "segments is no count"),
         (fp.DTypeError, lambda: fp.checkpoint_sequential(blocks, None, x, every=1.5), "every is no count"),
         (fp.DTypeError, lambda: fp.checkpoint_sequential([3], 1, x), "a block"),
+        (ValueError, lambda: fp.checkpoint_sequential(blocks, None, x, every=1, keep="liner"), "keep names no op: 'liner'"),
+        (ValueError, lambda: fp.checkpoint_sequential(blocks, None, x, every=1, keep=[3]), "keep names no op: 3"),
+        (ValueError, lambda: fp.checkpoint_sequential(blocks, None, x, every=1, keep="dropout"), "draws random numbers"),
     ):  # fmt: skip
-        with raises(error, "checkpoint_sequential", word):
+        with raises(error, "checkpoint", word):
             call()
 
 

@@ -88,9 +88,12 @@ class Taken(tuple[Any, int]):
 
 
 class Observers(threading.local):
-    """In this thread: who is told of each new entry, and who of what ops read, recorded or not; whether a checkpointed block runs again."""
+    """In this thread: who is told of each new entry, and who of what ops read, recorded or not; whether a checkpointed block runs again;
+    who keeps results of its ops, and who gives them then."""
 
     again = False
+    keep: Callable[[TapeEntry, Any], None] | None = None
+    give: Callable[[Any, Sequence[Any], dict[str, Any]], Any] | None = None
     entries: tuple[Callable[[TapeEntry], None], ...] = ()
     reader: Callable[[Sequence[Any]], None] | None = None
 
@@ -100,6 +103,8 @@ class Observers(threading.local):
             self.reader(xs)
         entry = None if op is None else (y[0] if type(y) is tuple else y).entry
         if entry is not None and entry.call.op is op:
+            if self.keep is not None:
+                self.keep(entry, y)
             for observer in self.entries:
                 observer(entry)
 

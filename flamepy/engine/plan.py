@@ -26,11 +26,13 @@ from ..core.op import Op
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from . import spread
+from .entries import observers
 from .finish import finisher
 from .kept import Spec, forgetting
 from .remade import let_go, may_go
 
 MOST = 8192  # plans kept
+AGAIN = 2  # modes.recording in a checkpointed block that runs again with results kept: no plan is found at once
 ONCE = 1024  # keys of an op's calls that came once: few, so that they stay in the processor's caches
 
 
@@ -43,8 +45,8 @@ class Plans:
     __slots__ = ("__weakref__", "calls", "forms", "seen")
 
     def __init__(self) -> None:
-        self.calls: list[dict[Any, Any]] = [{}, {}]  # planned calls by key, without tape and with it
-        self.seen: tuple[set[int], set[int]] = set(), set()  # hashes of the keys of calls that came once
+        self.calls: list[dict[Any, Any]] = [{}, {}, {}]  # planned calls by key, without tape and with it; AGAIN: none
+        self.seen: list[set[int]] = [set(), set(), set()]  # hashes of the keys of calls that came once
         self.forms: dict[Any, Any] = {}  # calls for tensors of any size
         EVERY[id(self)] = self
 
@@ -129,6 +131,8 @@ class Planned(Call):
 def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any] = ()) -> Any:
     """A call that was not found at once: run as planned if it was, planned if it came before, else run as it is."""
     recording = thread.modes.recording
+    if recording == AGAIN:
+        return given_or_called(op, xs, attributes, numbers)
     seen = op.plans.seen[recording]
     key = key_of(op, xs, attributes)
     if key is not None:
@@ -145,6 +149,18 @@ def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequen
     if key is not None:
         remember_key(seen, key)
     return (first_of_shape if op.takes_numbers else unplanned)(op, xs, attributes, numbers)
+
+
+def given_or_called(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequence[Any]) -> Any:
+    """The results that were kept of this call, else those of the call."""
+    y = None if observers.give is None else observers.give(op, xs, attributes)
+    if y is None:
+        thread.modes.recording = True
+        try:
+            y = call(op, xs, attributes, numbers)
+        finally:
+            thread.modes.recording = AGAIN  # type: ignore[assignment]
+    return y
 
 
 def specs_of(xs: Sequence[Any]) -> tuple[Any, ...]:
