@@ -290,6 +290,9 @@ ROWS = {
         {"p": 0.0, "mode": "row"}, {"p": 0.5, "mode": "batch", "training": False}]),
     "drop_block2d": case(lambda x, p=0.0, block_size=1, training=True: x, shapes=[((2, 3, 4, 5),), ((0, 2, 3, 3),)], attrs=[
         {"p": 0.0, "block_size": 2}, {"p": 0.5, "block_size": 3, "training": False}]),
+    **{name: case(lambda x, y, training: (x, y), R, R, shapes=[((3, 4), (3, 4)), ((3, 2, 4, 5), (3, 4))],
+                  attrs=[{"training": False}])
+       for name in ("mixup", "cutmix")},
     "cross_entropy": case(cross_entropy, R, IDS4, shapes=[((6, 4), (6,))], attrs=CLASSES + SMOOTHED),
     "nll_loss": case(nll_loss, R, IDS4, shapes=[((6, 4), (6,))], attrs=CLASSES),
     "mse_loss": case(loss(lambda x, t: (x - t)**2), R, R, shapes=PAIRS, attrs=REDUCTIONS),

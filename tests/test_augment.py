@@ -156,10 +156,16 @@ def test_mixing_is_seeded_and_replayed_anew(kind: str) -> None:
     mixed, targets = mix.train()(x, IDS)
     loss = -(targets * F.log_softmax(model(mixed), axis=-1)).sum(axis=-1).mean()
     assert set(dict(loss.backward().named_items())) == {"1.weight", "1.bias"}
+    fp.manual_seed(4)
+    again = getattr(F, kind.lower())(x, IDS, num_classes=3)
+    assert tuple(t.numpy().tobytes() for t in again) == found[0][0]  # the layer is the function
+    assert getattr(F, kind.lower())(x, one_hot(IDS).astype("f4"), training=False)[0] is x
 
 
 def test_mixing_refuses() -> None:
     x, two = fp.ones(5, 1, 2, 2), nn.MixUp(num_classes=2)
+    with raises(ValueError, "mixup", "alpha"):
+        F.mixup(x, IDS, alpha=-1.0, num_classes=3)
     for error, call, word in (
         (ValueError, lambda: nn.MixUp(alpha=0.0), "alpha"), (ValueError, lambda: nn.CutMix(num_classes=0), "num_classes"),
         (ValueError, lambda: nn.MixUp()(x, IDS), "ids without"), (fp.IndexOutOfRange, lambda: np.asarray(two(x, IDS)[1]), "2"),

@@ -28,6 +28,7 @@ from ..ops import cosine_embedding_loss as cosine_embedding_loss
 from ..ops import cosine_similarity as cosine_similarity
 from ..ops import cross_entropy as cross_entropy
 from ..ops import ctc_loss as ctc_loss
+from ..ops import cutmix as cutmix
 from ..ops import dice_loss as dice_loss
 from ..ops import dpo_loss as dpo_loss
 from ..ops import drop_block2d as drop_block2d
@@ -78,6 +79,7 @@ from ..ops import max_unpool1d as max_unpool1d
 from ..ops import max_unpool2d as max_unpool2d
 from ..ops import max_unpool3d as max_unpool3d
 from ..ops import mish as mish
+from ..ops import mixup as mixup
 from ..ops import mse_loss as mse_loss
 from ..ops import multi_margin_loss as multi_margin_loss
 from ..ops import multilabel_margin_loss as multilabel_margin_loss

@@ -7,22 +7,18 @@ writes).
     trigonometry.py logarithms.py spellings.py bits.py one number at a time
     products.py conv.py attention.py recurrent.py   products
     pools.py                                        windows, of sizes in spatial_sizes.py, by matrices in tables.py
-    reduce_more.py variance.py                      many numbers to one
     reduce_more.py reductions.py variance.py        many numbers to one
     scans.py sorting.py counting.py                 what comes before each number, numbers in order, how often they occur
     rows.py row_norms.py losses.py rowwise.py       one row at a time
     channel_norms.py                                one channel at a time
     rotary.py                                       pairs of a row, by its position
-    rows.py row_norms.py rowwise.py                 one row at a time
     cross_entropy.py losses.py margins.py similarity.py overlap.py policy.py    losses
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
     patches.py resampling.py                        windows and pixels moved about, images of other sizes
     contractions.py vectors.py                      products made of these
-    random.py drops.py                              random numbers
+    random.py drops.py mixing.py                    random numbers
     scattering.py selecting.py                      numbers put where indices say, taken where masks say
-    rearranging.py stacking.py diagonals.py         the same, made of these
-    random.py                                       random numbers
 """
 
 from __future__ import annotations
@@ -52,6 +48,7 @@ from . import (  # noqa: F401
     logic,
     losses,
     margins,
+    mixing,
     more_activations,
     overlap,
     pads,

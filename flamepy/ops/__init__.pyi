@@ -1163,6 +1163,17 @@ def cumsum(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None
     [1.0, 3.0, 6.0]
     """
 
+# flamepy/ops/mixing.py: cutmix
+def cutmix(x: TensorLike, y: TensorLike, alpha: float = 1.0, num_classes: int | None = None, training: bool = True) -> Tensor:
+    """(x, y) with a box of the sample before it put into each, the same box for a batch, and labels mixed by its area: about 1 - l, l from
+    Beta(alpha, alpha). When not training x as it is, and the labels soft.
+
+    (Yun et al. 2019, arXiv:1905.04899; the arithmetic of torchvision.) The draws are of flamepy's random numbers.
+    Shapes: x (N, ..., H, W); else as mixup(). Raises what that does.
+    >>> F.cutmix(fp.ones(2, 1, 4, 4), [0, 1], num_classes=2)[0].shape
+    (2, 1, 4, 4)
+    """
+
 # flamepy/ops/trigonometry.py: "deg2rad"
 def deg2rad(x: TensorLike, /) -> Tensor:
     """Degrees as radians.
@@ -2778,6 +2789,18 @@ def mish(x: TensorLike, /) -> Tensor:
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.mish(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.2981, 1.4034]
+    """
+
+# flamepy/ops/mixing.py: mixup
+def mixup(x: TensorLike, y: TensorLike, alpha: float = 1.0, num_classes: int | None = None, training: bool = True) -> Tensor:
+    """(x, y) with each sample blended with the one before it in the batch, the first with the last, and their labels: shares l and 1 - l, l
+    from Beta(alpha, alpha), one for a batch. When not training x as it is, and the labels soft.
+
+    (Zhang et al. 2017, arXiv:1710.09412; the arithmetic of torchvision.) The draw is of flamepy's random numbers.
+    Shapes: x (N, ...); labels y (N,), ids below num_classes, or (N, classes), soft; the results (N, ...) and (N, classes). Raises
+    ShapeError, DTypeError, ValueError, IndexOutOfRange.
+    >>> F.mixup(fp.ones(2, 1), [0, 1], num_classes=2, training=False)[1].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
 # flamepy/ops/vectors.py: mm
