@@ -22,6 +22,7 @@ import numpy as np
 from ...formula.bind import Compiler, jitted
 from ..runtime.inner import INNER
 from ..runtime.instructions import absolute, fmax, instruction, select
+from .waves import cos32, quarter_turns, sin32
 
 rint, copysign = instruction("llvm.rint", 1), instruction("llvm.copysign", 2)
 
@@ -404,7 +405,7 @@ INSTRUCTIONS: dict[str, Any] = {
     "ceil": instruction("llvm.ceil", 1), "rint": rint,
     "maximum": instruction("llvm.maximum", 2), "minimum": instruction("llvm.minimum", 2),
     "copysign": copysign,
-    # These three are calls into the C library, right for any argument and not vectorised; float32 has a pow of its own.
+    # These three are calls into the C library, right for any argument and not vectorised; float32 has its own.
     "sin": instruction("llvm.sin", 1), "cos": instruction("llvm.cos", 1), "pow": instruction("llvm.pow", 2),
 }  # fmt: skip
 INTEGER: dict[str, Any] = {
@@ -415,7 +416,8 @@ INTEGER: dict[str, Any] = {
 WORDS: dict[str, dict[np.dtype, Any]] = {word: dict.fromkeys((F32, F64), found) for word, found in INSTRUCTIONS.items()}
 for word, found in COMPILED.items():
     WORDS[word] = {dtype: jitted(found, dtype, BUILDER) for dtype in (F32, F64)}
-for word, found in (("bell", bell32), ("normal_tail", normal_tail32), ("pow", pow32)):
+SWAPS[F32]["quarter_turns"] = jitted(quarter_turns, F64, BUILDER)
+for word, found in (("bell", bell32), ("normal_tail", normal_tail32), ("pow", pow32), ("sin", sin32), ("cos", cos32)):
     WORDS[word][F32] = jitted(found, F32, BUILDER)
 for dtype in WHOLES:
     WORDS["select"][dtype] = select
