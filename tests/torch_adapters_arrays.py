@@ -44,7 +44,7 @@ ARRAYS: dict[str, Row] = {
     "nansum": Row("nansum", reduce(fp.nansum)),
     "nanmean": Row("nanmean", reduce(fp.nanmean)),
     "prod": Row("prod", reduce(fp.prod)),
-    "scatter": Row("scatter", fp.scatter, lambda x, *a, **k: "reduce" in k and not isinstance(a[2], (int, float))),
+    "scatter": Row("scatter", fp.scatter),
     "scatter_add": Row("scatter_add", fp.scatter_add),
     "scatter_reduce": Row("scatter_reduce", fp.scatter_reduce),
     "index_add": Row("index_add", fp.index_add),

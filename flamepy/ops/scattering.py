@@ -83,25 +83,23 @@ def places_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tupl
 def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None = None, value: float | None = None) -> Any:
     """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts.
 
-    reduce: "add" or "multiply", for a number; for tensors scatter_add and scatter_reduce.
+    reduce: "add" or "multiply", with what is there, as scatter_reduce() does.
     Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
     [6.0, 0.0, 5.0]
     """
     src = value if src is None else src
+    if reduce is not None:
+        kinds = {"add": "sum", "multiply": "prod"}
+        if reduce not in kinds:
+            raise ValueError(f"scatter: unknown reduce: {reduce!r}. Use 'add' or 'multiply'.")
+        if isinstance(src, SCALARS):
+            x = Tensor.of("scatter", x)
+            src = filled(index.shape if isinstance(index, Tensor) else np.shape(index), src, x.dtype, x.device)
+        return scatter_reduce(x, axis, index, src, kinds[reduce])
     if isinstance(src, SCALARS):
-        if reduce is not None:
-            kinds = {"add": "sum", "multiply": "prod"}
-            if reduce not in kinds:
-                raise ValueError(f"scatter: unknown reduce: {reduce!r}. Use 'add' or 'multiply'.")
-            x, shape = Tensor.of("scatter", x), index.shape if isinstance(index, Tensor) else np.shape(index)
-            return scatter_reduce(x, axis, index, filled(shape, src, x.dtype, x.device), kinds[reduce])
         line, flat, _ = places_of("scatter", x, axis, index)
         return reshape(put(line, flat, src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
-    if reduce is not None:
-        raise TypeError(
-            f"scatter: reduce={reduce!r} takes a number: {type(src).__name__}. Use scatter_add() or scatter_reduce() for tensors."
-        )
     x = Tensor.of("scatter", x, getattr(src, "device", None))
     line, flat, part = places_of("scatter", x, axis, index, fitting("scatter", x, src))
     return reshape(put(line, flat, part), x.shape)
