@@ -182,10 +182,17 @@ def grid_sample(x: np.ndarray, grid: np.ndarray, mode: str = "bilinear", padding
         for p, n in zip(grid[at][::-1], x.shape[2:], strict=True):
             p = (p + 1) / 2 * (n - 1) if align_corners else ((p + 1) * n - 1) / 2
             low, high = (0, n - 1) if align_corners else (-0.5, n - 0.5)
-            while padding_mode == "reflection" and high > low and not low <= p <= high:
-                p = 2 * low - p if p < low else 2 * high - p
-            p = p if padding_mode == "zeros" else min(max(p, 0.0), n - 1.0)
-            near = [(round(p), 1.0)] if mode == "nearest" else [(math.floor(p), 1 - p % 1), (math.floor(p) + 1, p % 1)]
+
+            def inside(p: float, low: float = low, high: float = high, n: int = n) -> float:
+                while padding_mode == "reflection" and high > low and not low <= p <= high:
+                    p = 2 * low - p if p < low else 2 * high - p
+                return p if padding_mode == "zeros" else min(max(p, 0), n - 1)
+
+            if mode == "bicubic":
+                near = [(round(inside(math.floor(p) + k)), keys(p % 1 - k, -0.75)) for k in range(-1, 3)]
+            else:
+                p = inside(p)
+                near = [(round(p), 1.0)] if mode == "nearest" else [(math.floor(p), 1 - p % 1), (math.floor(p) + 1, p % 1)]
             corners = [((*c, i), w * v) for c, w in corners for i, v in near if 0 <= i < n]
         for corner, w in corners:
             y[(at[0], slice(None), *at[1:])] += w * x[(at[0], slice(None), *corner)]
@@ -271,7 +278,9 @@ SPATIAL = {
     "grid_sample": case(grid_sample, R, R, shapes=[((2, 2, 3, 4), (2, 3, 2, 2)), ((2, 2, 3, 2), (2, 2, 3, 2))], attrs=[
         {}, {"align_corners": True}, {"padding_mode": "border"}, {"padding_mode": "reflection"},
         {"padding_mode": "reflection", "align_corners": True}],
-        also=[(((1, 2, 3, 2, 4), (1, 2, 2, 1, 3)), (), {}), (((1, 2, 1, 1), (1, 2, 2, 2)), (), {"padding_mode": "reflection"})]),
+        also=[*[(((1, 1, 3, 2), (1, 2, 1, 2)), (), {"mode": "bicubic", "padding_mode": p, "align_corners": p == "border"})
+                for p in ("zeros", "border", "reflection")],
+              (((1, 2, 3, 2, 4), (1, 2, 2, 1, 3)), (), {}), (((1, 2, 1, 1), (1, 2, 2, 2)), (), {"padding_mode": "reflection"})]),
     "affine_grid": case(affine_grid, shapes=[((2, 2, 3),)], args=[((2, 1, 3, 4),), ((2, 1, 1, 2), True)],
                         also=[(((1, 3, 4),), ((1, 2, 2, 3, 1),), {})]),
     "unfold": case(unfold, shapes=[((2, 3, 4, 5),), ((3, 4, 5),)], args=[(2,), ((2, 3), 1, 1, 2), ((2, 1), 2)]),

@@ -16,5 +16,5 @@ SPATIAL: dict[str, Row] = {f"nn.functional.{name}": Row(name, getattr(F, name)) 
     ),
     "nn.functional.upsample_nearest": Row("interpolate", lambda x, size=None, scale_factor=None: F.interpolate(x, size, scale_factor)),
     # clip's gradient passes at the border's last number, and "nearest" sends the grid none where PyTorch sends zeros
-    "nn.functional.grid_sample": Row("grid_sample", F.grid_sample, lambda x, grid, mode="bilinear", *_, **o: mode == "bicubic"),
+    "nn.functional.grid_sample": Row("grid_sample", F.grid_sample),
 }

@@ -1748,7 +1748,7 @@ def grid_sample(
 ) -> Tensor:
     """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
 
-    mode: "bilinear" (also for volumes) or "nearest"; "bicubic" is refused. padding_mode says what is outside: "zeros", "border" (the
+    mode: "bilinear" (also for volumes), "nearest" or "bicubic" (images). padding_mode says what is outside: "zeros", "border" (the
     nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends.
     Shapes: x (N, C, H, W) and grid (N, H', W', 2) give (N, C, H', W'); x (N, C, D, H, W) and grid (N, D', H', W', 3) likewise.
     Of "nearest" no gradient reaches the grid. Raises ShapeError, ValueError.
@@ -3675,7 +3675,7 @@ def scatter(
 ) -> Tensor:
     """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts.
 
-    reduce: "add" or "multiply", for a number; for tensors scatter_add and scatter_reduce.
+    reduce: "add" or "multiply", with what is there, as scatter_reduce() does.
     Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
     [6.0, 0.0, 5.0]

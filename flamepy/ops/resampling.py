@@ -23,7 +23,7 @@ from ..dtypes import FLOATS, float32, int64, is_count, is_number
 from .picking import index_select
 from .pools import adaptive_avg, summed
 from .spatial_sizes import Sizes
-from .tables import along, table_of
+from .tables import along, far, near, table_of
 from .widening import narrowed, widened
 
 LINEAR = {"linear": None, "bilinear": 2, "trilinear": 3}  # along how many axes
@@ -149,7 +149,7 @@ def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Any:
 def grid_sample(x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Any:
     """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
 
-    mode: "bilinear" (also for volumes) or "nearest"; "bicubic" is refused. padding_mode says what is outside: "zeros", "border" (the
+    mode: "bilinear" (also for volumes), "nearest" or "bicubic" (images). padding_mode says what is outside: "zeros", "border" (the
     nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends.
     Shapes: x (N, C, H, W) and grid (N, H', W', 2) give (N, C, H', W'); x (N, C, D, H, W) and grid (N, D', H', W', 3) likewise.
     Of "nearest" no gradient reaches the grid. Raises ShapeError, ValueError.
@@ -160,24 +160,24 @@ def grid_sample(x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "
     axes = x.ndim - 2
     if axes not in (2, 3) or grid.ndim != x.ndim or grid.shape[-1] != axes or len(x) != len(grid) or min(x.shape[2:]) < 1:
         raise ShapeError(f"grid_sample: x {x.shape} and grid {grid.shape} do not fit. Use (N, C, H, W) and (N, H', W', 2).")
-    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border", "reflection"):
-        known = "mode 'bilinear' or 'nearest', padding_mode 'zeros', 'border' or 'reflection'"
+    modes = "bilinear", "nearest", "bicubic"
+    if mode not in modes[: 5 - axes] or padding_mode not in ("zeros", "border", "reflection"):
+        known = f"mode {' or '.join(map(repr, modes[: 5 - axes]))}, padding_mode 'zeros', 'border' or 'reflection'"
         raise ValueError(f"grid_sample: unknown: mode {mode!r}, padding_mode {padding_mode!r}. Use {known}.")
     dtype, count = x.dtype, math.prod(grid.shape[1:-1])
     wide, places = widened(x), widened(grid).reshape((len(grid), count, axes))
     rows = permute(wide, (0, *range(2, x.ndim), 1)).reshape((len(x), math.prod(x.shape[2:]), x.shape[1]))
-    found = [place_on_axis(places[:, :, axes - 1 - i], x.shape[2 + i], padding_mode, align_corners) for i in range(axes)]
+    corners = [corners_of(places[:, :, axes - 1 - i], x.shape[2 + i], mode, padding_mode, align_corners) for i in range(axes)]
     y = None
-    for corner in itertools.product(*[corners_of(place, mode) for place in found]):
+    for corner in itertools.product(*corners):
         part = numbers_at(rows, corner, x.shape[2:])
         y = part if y is None else y + part
     y = permute(y, (0, 2, 1)).reshape((len(x), x.shape[1], *grid.shape[1:-1]))
     return narrowed(y, dtype)
 
 
-def place_on_axis(place: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
-    """Places from -1 to 1 as places on an axis of n numbers, those outside brought inside as the mode says."""
-    place = (place + 1.0) * ((n - 1) / 2) if align_corners else ((place + 1.0) * n - 1.0) * 0.5
+def brought_inside(place: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
+    """Places on an axis of n numbers, those outside brought inside as the mode says."""
     if padding_mode == "reflection":
         low, span = (0.0, float(n - 1)) if align_corners else (-0.5, float(n))
         place = reflected(place, low, span)
@@ -194,8 +194,15 @@ def reflected(place: Any, low: float, span: float) -> Any:
     return where((turns * 0.5).floor() * 2.0 == turns, rest + low, (span + low) - rest)
 
 
-def corners_of(place: Any, mode: str) -> list[tuple[Any, Any]]:
-    """(places of numbers, their weights) along one axis."""
+def corners_of(place: Any, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[tuple[Any, Any]]:
+    """(places of numbers, their weights) along an axis of n numbers, for places from -1 to 1."""
+    place = (place + 1.0) * ((n - 1) / 2) if align_corners else ((place + 1.0) * n - 1.0) * 0.5
+    if mode == "bicubic":  # here the numbers' places are brought inside, and not the place between them
+        first = place.detach().floor()
+        t, a = place - first, -0.75  # Keys 1981
+        weights = far(t + 1.0, a), near(t, a), near(1.0 - t, a), far(2.0 - t, a)
+        return [(brought_inside(first + (i - 1.0), n, padding_mode, align_corners), w) for i, w in enumerate(weights)]
+    place = brought_inside(place, n, padding_mode, align_corners)
     if mode == "nearest":
         return [(place.detach().round(), None)]
     first = place.detach().floor()

@@ -154,12 +154,20 @@ def cubic(size: int, count: int, scale: float, align: bool) -> Taps:
         yield np.clip(np.arange(first - 1, first + 3), 0, size - 1), [keys(d, -0.75) for d in distances]
 
 
+def near(x: Any, a: float) -> Any:
+    """The cubic convolution kernel at distances up to 1: floats, or Tensors of them."""
+    return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+
+
+def far(x: Any, a: float) -> Any:
+    """The same from 1 to 2."""
+    return (((x - 5.0) * x + 8.0) * x - 4.0) * a
+
+
 def keys(distance: float, a: float) -> float:
     """The cubic convolution kernel."""
     x = abs(distance)
-    if x <= 1.0:
-        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-    return (((x - 5.0) * x + 8.0) * x - 4.0) * a if x < 2.0 else 0.0
+    return near(x, a) if x <= 1.0 else far(x, a) if x < 2.0 else 0.0  # type: ignore[no-any-return]
 
 
 def smooth(size: int, count: int, scale: float, mode: str) -> Taps:
