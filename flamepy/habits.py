@@ -43,7 +43,9 @@ def composed(name: str, function: Any) -> Any:
             return function(*args)
         return function(*args, **{own.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED})
 
-    return renaming
+    named: Any = renaming
+    named.__code__ = named.__code__.replace(co_name=name)  # what errors and tracebacks call it
+    return named
 
 
 Door.spoken, Door.composed = staticmethod(spoken), staticmethod(composed)

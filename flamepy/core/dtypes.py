@@ -55,7 +55,7 @@ def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtyp
     if isinstance(dtype, np.dtype) and dtype in DTYPES:  # sooner
         return dtype
     found: Any = None
-    for name in (dtype, str(dtype).rpartition(".")[2]):
+    for name in (dtype, str(dtype).rpartition(".")[2]) if dtype is not None else ("None",):  # NumPy takes None for float64
         with suppress(TypeError, ValueError):
             found = np.dtype(name)
             break

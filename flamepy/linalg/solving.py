@@ -32,15 +32,22 @@ def inv(x: Any) -> Any:
     return inverse(matrices("inv", x, square=True))
 
 
+def lapack_lower(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Turned round it is an upper triangle, of which LAPACK exchanges no rows: plain substitution, as exact as the numbers allow."""
+    return np.linalg.solve(a[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
+
+
 @custom(inputs=2, title="solve", internal=True)
-def solved(a, b):
+def solved(a, b, triangle=0):
+    """triangle: 1 where a is an upper one, -1 for a lower one."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return on_host("solve", np.linalg.solve, (a, b), ((*batch, *b.shape[-2:]),))
+    compute = lapack_lower if triangle < 0 else np.linalg.solve
+    return on_host("solve_triangular" if triangle else "solve", compute, (a, b), ((*batch, *b.shape[-2:]),))
 
 
 @solved.differentiable
-def solved_dx(g, a, y, wanted):
-    db = solved(transpose(a), g)
+def solved_dx(g, a, y, triangle, wanted):
+    db = solved(transpose(a), g, triangle=-triangle)
     return neg(matmul(db, transpose(y))) if wanted[0] else None, db if wanted[1] else None
 
 
@@ -49,10 +56,10 @@ def solve(a: Any, b: Any) -> Any:
     LinAlgError for a singular matrix, ShapeError.
     >>> fp.linalg.solve(fp.tensor([[2.0, 0.0], [0.0, 4.0]]), fp.tensor([2.0, 2.0])).tolist()
     [1.0, 0.5]"""
-    return solved_for("solve", a, b, lambda x: x)
+    return solved_for("solve", a, b, lambda x: x, 0)
 
 
-def solved_for(name: str, a: Any, b: Any, prepared: Any) -> Any:
+def solved_for(name: str, a: Any, b: Any, prepared: Any, triangle: int) -> Any:
     a, b = tensors_of(name, a, b)
     a, b = matrices(name, a, square=True), matrices(name, b, least=1)
     n = a.shape[-1]
@@ -68,7 +75,7 @@ def solved_for(name: str, a: Any, b: Any, prepared: Any) -> Any:
         fits = False
     if not fits:
         raise ShapeError(f"{name}: sizes differ: {a.shape} and {b.shape}. Use (..., n, n) and (..., n, m) or (n,).")
-    y = solved(prepared(a), x)
+    y = solved(prepared(a), x, triangle=triangle)
     return reshape(y, y.shape[:-1]) if vectors else y
 
 
@@ -85,7 +92,7 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unitrian
     if not left:
         a, b = tensors_of("solve_triangular", a, b)
         return transpose(solve_triangular(transpose(a), transpose(b), upper=not upper, unitriangular=unitriangular))
-    return solved_for("solve_triangular", a, b, triangle)
+    return solved_for("solve_triangular", a, b, triangle, 1 if upper else -1)
 
 
 def identity(x: Any) -> Any:

@@ -1899,7 +1899,8 @@ def hinge_embedding_loss(x: TensorLike, target: TensorLike, *, margin: float = 1
 def histc(x: TensorLike, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
     """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
 
-    Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Raises ValueError for bins below 1.
+    Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Between a least and a largest number
+    that are not finite there are no parts: NaN. Raises ValueError for bins below 1.
     Types: floats; integers and bools are computed in float32.
     >>> fp.histc(fp.tensor([1.0, 2.0, 1.0]), bins=2, min=0, max=3).tolist()
     [2.0, 1.0]

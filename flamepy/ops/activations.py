@@ -24,7 +24,7 @@ def silu_dx(g, x):
     return g * s * (1.0 + x * (1.0 - s))
 
 
-define(
+relu = define(
     "relu", "max(x, 0); NaN passes; the derivative at 0 is 0 (Nair & Hinton 2010).",
     lambda x: select(x <= 0.0, 0.0, x), lambda g, y: select(y <= 0.0, 0.0, g), kind="number", home="both",
 )  # fmt: skip

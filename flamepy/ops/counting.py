@@ -71,7 +71,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 def histc(x, bins=100, min=0, max=0):
     """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
 
-    Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Raises ValueError for bins below 1.
+    Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Between a least and a largest number
+    that are not finite there are no parts: NaN. Raises ValueError for bins below 1.
     >>> fp.histc(fp.tensor([1.0, 2.0, 1.0]), bins=2, min=0, max=3).tolist()
     [2.0, 1.0]
     """
@@ -88,4 +89,4 @@ def histc(x, bins=100, min=0, max=0):
     inside = logical_and(x >= bottom, x <= top)
     part = mul(div(sub(x, bottom), sub(top, bottom)), bins)
     ids = cast(where(inside, minimum_op(part, bins - 1), 0), int64)
-    return rows_added(cast(inside, x.dtype), ids, 1, (bins,))
+    return add(rows_added(cast(inside, x.dtype), ids, 1, (bins,)), mul(sub(top, bottom), 0.0))

@@ -24,7 +24,7 @@ from ..core.pointwise import define
 from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, maximum
 from ..dtypes import INTEGERS, checked_number, int64
-from .activations import sigmoid
+from .activations import relu, sigmoid
 from .class_ids import checked_ids, class_weights
 from .losses import bce_logits_op, pair, reduced, rescaled
 from .picking import gather
@@ -40,7 +40,7 @@ soft_margin_op = define(
 
 
 def shortfall(x: Any, margin: Any) -> Any:
-    """max(0, margin - x)."""
+    """max(0, margin - x). Where both are equal the gradient passes: as in PyTorch, where losses of classes have 0 there."""
     return clamp(sub(margin, x), min=0.0)
 
 
@@ -113,7 +113,7 @@ def multi_margin_loss(
     target = reshape(target, ()) if target.shape == (1,) and not shape else target
     ids, _ = checked_ids(name, target, x.device, shape, rows.shape[1])
     apart = sub(reshape(picked_from_rows(rows, ids), (ids.size, 1)), rows)
-    losses = shortfall(apart, checked_number(name, "margin", margin))
+    losses = relu(sub(checked_number(name, "margin", margin), apart))
     losses = losses if p == 1 else square(losses)
     losses = mean(where(eq(reshape(ids, (ids.size, 1)), classes_like(rows)), 0.0, losses), axis=1)
     if weight is not None:
@@ -150,7 +150,7 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
     own = mul(cast(eq(unsqueeze(ids, 2), classes_like(rows)), rows.dtype), listed)
     counts = mul(listed, cast(eq(sum_op(own, axis=1, keepdims=True), 0), rows.dtype))
     apart = sub(unsqueeze(gather(rows, 1, ids), 2), unsqueeze(rows, 1))
-    losses = div(sum_op(mul(shortfall(apart, 1.0), counts), axis=(1, 2)), float(classes))
+    losses = div(sum_op(mul(relu(sub(1.0, apart)), counts), axis=(1, 2)), float(classes))
     return reduced(name, reshape(losses, shape), reduction, x.dtype)
 
 

@@ -157,7 +157,7 @@ def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = Fals
     5.0
     """
     x, ord = Tensor.of("vector_norm", x), checked_number("vector_norm", "ord", ord)
-    x = in_type(x, dtype) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
+    x = floats_only("vector_norm", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
     if ord == 2:
         return cast(root(sum_squares(x, axes_of("vector_norm", axis, x.ndim), keepdims)), x.dtype)
     size, dtype = widened(abs_op(x)), x.dtype
@@ -180,6 +180,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, dty
     >>> fp.norm(fp.tensor([[3.0, 4.0], [0.0, 0.0]]), axis=1).tolist()
     [5.0, 0.0]
     """
+    if ord is not None and p is not None:
+        raise ValueError(f"norm: two orders: ord={ord!r}, p={p!r}. Give one of them.")
     ord = p if ord is None else ord
     if isinstance(ord, str) and ord != "fro":
         raise ValueError(f"norm: a norm of matrices, or none: {ord!r}. Use 'fro' or a number.")
@@ -239,8 +241,7 @@ def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None)
     3.0
     """
     x = Tensor.of("nansum", x)
-    x = x if dtype is None else in_type(x, dtype)
-    return sum(where(ne(x.detach(), x.detach()), 0, x) if x.dtype in FLOATS else x, axis=axis, keepdims=keepdims)
+    return sum(where(ne(x.detach(), x.detach()), 0, x) if x.dtype in FLOATS else x, axis=axis, keepdims=keepdims, dtype=dtype)
 
 
 @composed
@@ -252,8 +253,7 @@ def nanmean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None
     1.5
     """
     x = Tensor.of("nanmean", x)
-    x = x if dtype is None else in_type(x, dtype)
-    x = x if x.dtype in FLOATS else cast(x, float32)
+    x = floats_only("nanmean", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
     wide, there = widened(x), eq(x.detach(), x.detach())
     total = sum(where(there, wide, 0), axis=axis, keepdims=keepdims)
     return narrowed(div(total, cast(count_nonzero(there, axis, keepdims), wide.dtype)), x.dtype)

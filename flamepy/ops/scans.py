@@ -209,7 +209,10 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     one = (*x.shape[:a], 1, *x.shape[a + 1 :])
     for end, first in ((prepend, True), (append, False)):
         if end is not None:
-            end = end if isinstance(end, Tensor) else Tensor.of("diff", np.asarray(end, x.dtype), x.device)
+            if not isinstance(end, Tensor):
+                end = np.asarray(end)
+                fits = end.dtype.kind in "fiub" and (x.dtype in FLOATS or (not end.ndim and end.astype(x.dtype) == end))
+                end = Tensor.of("diff", end.astype(x.dtype) if fits else end, x.device)
             end = end if end.ndim else broadcast_to(end, one)
             x = cat([end, x] if first else [x, end], a)
     for _ in range(min(n, x.shape[a])):

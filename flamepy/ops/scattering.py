@@ -267,7 +267,10 @@ def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
     [7.0, 0.0, 7.0]
     """
     line, flat, inner, _ = slices("index_fill", x, axis, index)
-    value = reshape(value, ()) if isinstance(value, Tensor) else checked_number("index_fill", "value", value)
+    if isinstance(value, Tensor):
+        value = reshape(value, ())
+    elif not isinstance(value, SCALARS):  # what is a number otherwise
+        value = checked_number("index_fill", "value", value)
     return reshape(put_number(line, flat, value, inner), x.shape)
 
 

@@ -25,6 +25,7 @@ from .picking import integers, picked_along
 from .reduce_more import argmax
 from .scans import Found, recurrence, shifted
 from .shape_more import narrow
+from .spellings import lerp
 from .widening import narrowed
 
 
@@ -170,9 +171,10 @@ def quantiles(name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str
     if method not in METHODS:
         raise ValueError(f"{name}: unknown method: {method!r}. Use one of {', '.join(METHODS)}.")
     x, shape = axes_last(name, x, axis, keepdims)
-    q = cast(q, float64) if isinstance(q, Tensor) else Tensor.of(name, np.asarray(q, np.float64), x.device)
-    if q.ndim > 1 or not ((q.numpy() >= 0) & (q.numpy() <= 1)).all():
-        raise ValueError(f"{name}: no number from 0 to 1, nor a list of them: q={q.tolist()}. Use 0.5 for the median.")
+    shares = q.detach().numpy() if isinstance(q, Tensor) else np.asarray(q)
+    if shares.ndim > 1 or shares.dtype.kind not in "fiub" or not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError(f"{name}: no number from 0 to 1, nor a list of them: q={q!r}. Use 0.5 for the median.")
+    q = cast(q, float64) if isinstance(q, Tensor) else Tensor.of(name, shares.astype(np.float64), x.device)
     ordered, wide = sort(x).values, reshape(q, (1, q.size))
     count = sum_op(cast(eq(x.detach(), x.detach()), float64), axis=1, keepdims=True) if skips else x.shape[1]
     ranks = mul(wide, maximum_op(sub(count, 1.0), 0.0) if skips else count - 1.0)
@@ -192,7 +194,8 @@ def at_ranks(ordered: Any, ranks: Any, method: str) -> Any:
         return picked_along(ordered, 1, cast(high if method == "higher" else low, int64))
     below, above = (picked_along(ordered, 1, cast(rank, int64)) for rank in (low, high))
     share = cast(sub(ranks, low), ordered.spec.computed) if method == "linear" else 0.5
-    return where(eq(below.detach(), above.detach()), below, add(below, mul(sub(above, below), share)))
+    apart = sub(above.detach(), below.detach())
+    return where(ne(apart, apart), below, lerp(below, above, share))  # the same infinity twice
 
 
 @composed

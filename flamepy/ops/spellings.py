@@ -14,7 +14,7 @@ from ..dtypes import float64
 from . import activations, bits, rounding, trigonometry  # noqa: F401  (what gets other names here)
 from .powers import pow
 
-define(
+lerp = define(
     "lerp", "a + weight * (b - a), exact at both ends.",
     lambda a, b, weight: select(abs(weight) < 0.5, a + weight * (b - a), b - (b - a) * (1.0 - weight)),
     lambda g, weight: g * (1.0 - weight), lambda g, weight: g * weight, lambda g, a, b: g * (b - a),

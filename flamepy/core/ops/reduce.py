@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..custom import custom
 from ..dtypes import FLOATS, INTEGERS, as_dtype, bool_, computed, int64
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..op import launch, like, share
 from ..pointwise import apply
 from .axes import axes_of, kept_shape, squeezed_shape
@@ -80,7 +80,8 @@ def sum(x, axis=None, keepdims=False, dtype=None):
     >>> fp.sum(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
     [4.0, 6.0]
     """
-    return sum_of(x if dtype is None else in_type(x, dtype), reduction("sum", x.shape, axis, keepdims))
+    y = sum_of(x if dtype is None else in_type(x, dtype), reduction("sum", x.shape, axis, keepdims))
+    return y if dtype is None else in_type(y, dtype)
 
 
 def in_type(x: Any, dtype: Any) -> Any:
@@ -117,6 +118,8 @@ def mean(x, axis=None, keepdims=False, dtype=None):
     [1.5, 3.5]
     """
     plan, x = reduction("mean", x.shape, axis, keepdims), x if dtype is None else in_type(x, dtype)
+    if x.dtype not in FLOATS:
+        raise DTypeError(f"mean: no type of floats: {x.dtype}. Use flamepy.float32.")
     if plan.n == 0:
         return filled(plan.shape, float("nan"), x.dtype, x.device)
     return sum_of(x, plan, 1 / plan.n)

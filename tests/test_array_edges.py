@@ -1,0 +1,98 @@
+"""Array ops where numbers tie, are infinite or of very different size, beside NumPy; each found by fuzzing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from error_text import raises
+
+import flamepy as fp
+import flamepy.nn.functional as F
+
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.parametrize("device", ["plain"], indirect=True)]
+INF, NAN = math.inf, math.nan
+
+
+def gradient(f, x) -> list:
+    x = fp.tensor(x, requires_grad=True)
+    return f(x).sum().backward()[x].tolist()
+
+
+def test_quantiles_between_infinities_and_equal_numbers() -> None:
+    for x in ([-INF, 5.0], [INF, 5.0], [1.0, 2.0, 2.0, INF], [-INF, INF]):
+        for q in (0.25, 0.5, 0.7, 0.75):
+            with np.errstate(invalid="ignore"):
+                want = np.quantile(np.float64(x), q)
+            assert np.array_equal(fp.quantile(fp.tensor(x, dtype="float64"), q).numpy(), want, equal_nan=True), (x, q)
+    assert fp.quantile(fp.tensor([-INF, -INF]), 0.3).item() == -INF
+    assert gradient(lambda x: fp.quantile(x, 0.25), [3.0, 3.0]) == [0.75, 0.25]
+
+
+def test_quantiles_are_captured() -> None:
+    for f in (lambda x: fp.median(x, axis=0), lambda x: fp.quantile(x, [0.2, 0.3]), fp.nanmedian):
+        captured = fp.capture(f)
+        for seed in range(4):
+            x = fp.tensor(np.random.default_rng(seed).normal(size=(5, 2)))
+            assert np.array_equal(captured(x).numpy(), f(x).numpy())
+
+
+def test_a_triangle_is_solved_by_substitution() -> None:
+    a, b = np.random.default_rng(0).normal(size=(4, 4)), np.random.default_rng(1).normal(size=(4, 2))
+    a[2] *= 1e20
+    a[:, 1] *= 1e-20
+    y = fp.linalg.solve_triangular(fp.tensor(a), fp.tensor(b), upper=False).numpy()
+    want = np.zeros_like(b)
+    for i in range(4):
+        want[i] = (b[i] - a[i, :i] @ want[:i]) / a[i, i]
+    np.testing.assert_allclose(y, want, 1e-13)
+    with raises(np.linalg.LinAlgError, "solve_triangular: Singular matrix"):
+        fp.linalg.solve_triangular(fp.zeros(2, 2), fp.ones(2, 1), upper=True)
+
+
+def test_losses_of_classes_have_no_gradient_at_the_margin() -> None:
+    assert gradient(lambda x: F.multi_margin_loss(x, 0), [2.0, 1.0, 0.0]) == [0.0, 0.0, 0.0]
+    assert gradient(lambda x: F.multilabel_margin_loss(x, [0, -1, -1]), [2.0, 1.0, 0.0]) == [0.0, 0.0, 0.0]
+
+
+def test_a_number_put_in_keeps_the_type() -> None:
+    assert fp.index_fill(fp.tensor([1, 2], dtype="uint8"), 0, [0], 5).dtype == fp.uint8
+    assert fp.index_fill(fp.tensor([False, False]), 0, [0], True).tolist() == [True, False]
+
+
+def test_a_range_that_is_not_finite_has_no_parts() -> None:
+    for x in ([NAN, 1.0], [INF, 1.0]):
+        assert np.isnan(fp.histc(fp.tensor(x), 3).numpy()).all()
+    assert fp.histc(fp.tensor([NAN, 1.0, 2.0]), 2, 0, 3).tolist() == [1.0, 1.0]
+
+
+def test_a_read_on_the_host_is_called_by_the_op_s_name() -> None:
+    captured = fp.capture(lambda x: fp.unique(x + 0))
+    with raises(fp.CaptureError, "while it is recorded: unique()"):
+        for _ in range(3):
+            captured(fp.ones(2))
+
+
+def test_the_type_asked_for_is_that_of_the_result() -> None:
+    x, bytes_ = fp.tensor([1.5, 2.5, 3.5]), fp.tensor([200, 100], dtype="uint8")
+    for dtype in ("bool", "int32", "uint8", "float64", "float16"):
+        assert fp.sum(x, dtype=dtype).dtype == dtype and fp.nansum(x, dtype=dtype).dtype == dtype
+    assert fp.sum(bytes_, dtype="uint8").item() == 44 and fp.sum(bytes_).item() == 300
+    assert fp.nansum(fp.tensor([NAN, 2.0]), dtype="int64").item() == 2
+    for f in (fp.mean, fp.nanmean, fp.norm):
+        with raises(fp.DTypeError, "int64"):
+            f(x, dtype="int64")
+    with raises(fp.DTypeError, "cast: not supported: None"):
+        fp.cast(x, None)
+    with raises(ValueError, "norm: two orders"):
+        fp.norm(x, 2, p=3)
+
+
+def test_ends_of_differences_are_not_rounded() -> None:
+    x = fp.tensor([1, 2], dtype="uint8")
+    for end in (1.5, 300, 7, [1.5], [9, 1]):
+        want = np.diff(np.array([1, 2], np.int64), append=end)
+        assert fp.diff(x, append=end).tolist() == want.tolist(), end
+    with raises(fp.DTypeError, "diff"):
+        fp.diff(x, append="a")
