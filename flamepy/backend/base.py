@@ -223,6 +223,7 @@ class Device(core.Device):
 
     align = 64  # bytes: where a buffer may begin in a root
     gap = 0  # bytes between buffers that share a root, at least
+    near = 1  # bytes: at a multiple of it begins a part of a buffer that a launch may read in the place of a copy
     checks_late = False  # whether a program's checks look at their buffers after all its launches
 
     def __init__(self, name: str, stream: Stream):
@@ -253,6 +254,10 @@ class Device(core.Device):
     def suited(self, kernel: Any, size: int) -> Any:
         """The kernel that does the same as this one for so many elements."""
         return kernel
+
+    def copied(self, s: Step) -> tuple[Any, int] | None:
+        """(memory, from which element on) where all that a launch does is to copy neighbouring numbers of it as they are."""
+        return None
 
     def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:
         """Where it raises late, no parameter is updated from here on until it has raised."""

@@ -190,6 +190,9 @@ class CpuDevice(Device):
         narrow, wide, grain = kernel.ways
         return wide if size >= grain else narrow
 
+    def copied(self, s: Step) -> tuple[Any, int] | None:
+        return import_module(".loops.index", __package__).copied(s)  # type: ignore[no-any-return]
+
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         loops, dtype = copying(), computed(x.dtype)
         if x.dtype == out.dtype in HALF:

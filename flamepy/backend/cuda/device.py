@@ -21,7 +21,7 @@ from ...core.errors import DeviceError, DTypeError
 from ...dtypes import FLOATS, INTEGERS, computed
 from ..base import Buffer, Device, Kernel
 from ..formula.bind import digest, making_kernel, reached, typed
-from ..run import Required
+from ..run import Required, Step
 from .runtime import family
 from .runtime.arguments import UNSIGNED
 from .runtime.late import Late
@@ -92,7 +92,7 @@ class CudaKernel:
 class CudaDevice(Device):
     """`device("cuda")`. `launched` counts launches."""
 
-    align, gap, checks_late = ALIGN, APART, True
+    align, gap, near, checks_late = ALIGN, APART, ALIGN, True
 
     def __init__(self, driver: Any, index: int):
         super().__init__("cuda" if index == 0 else f"cuda:{index}", CudaStream())
@@ -131,6 +131,9 @@ class CudaDevice(Device):
     def suited(self, kernel: Any, size: int) -> Any:
         each = kernel.per_block
         return kernel.kernel.on(each(size) if callable(each) else family.blocks(size, each), each)
+
+    def copied(self, s: Step) -> tuple[Any, int] | None:
+        return import_module(".loops.moves", __package__).copied(s)  # type: ignore[no-any-return]
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         return import_module(".loops.maps", __package__).copier(self, out, x)

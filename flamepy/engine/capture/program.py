@@ -22,6 +22,7 @@ from ...errors import CaptureError
 from .arena import Life, places
 from .arguments import copy_of
 from .lean import leanest, lives_of, named
+from .parts import without_copies
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
@@ -35,6 +36,7 @@ class Program:
         self.device, self.name, self.writer = recorder.device, name, f"a replay of {name}"
         sizes = [(size, dtype) for _, size, dtype in recorder.made]
         steps, outputs = leanest(recorder.steps, outputs, recorder.inputs, sizes)
+        steps = without_copies(steps, outputs, recorder.inputs, sizes, self.device)
         self.launches = sum(isinstance(s, Step) for s in steps)
         self.actions = sum(isinstance(s, Action) for s in steps)
         self.sets = sets

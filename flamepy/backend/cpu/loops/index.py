@@ -17,6 +17,7 @@ from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
 from .broadcast import offset
+from .maps import map1, same
 from .runs import add_run, copy_run, fill_run, put_run
 
 LENGTH = 4096  # elements of a run that one task moves
@@ -277,6 +278,16 @@ def get_launcher(go, outs, ins, sizes, strides, base):
     else:
         outer = (*found[: k - 1], *found[k : 2 * k - 1])
         go(strided_turn, outs, ins, (table(outer), k - 1, found[k - 1], n, step, base))
+
+
+def copied(s):
+    """Device.copied()."""
+    if s.kernel.loop is map1 and s.kernel.formula is same:
+        return s.ins[0], 0
+    if s.kernel.loop is not strided_get:
+        return None
+    _, k, _, step, base = s.consts
+    return (s.ins[0], base) if k == 0 and step == 1 else None
 
 
 @launcher(name="strided_put")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from ....dtypes import int64
 from ..runtime.compat import cuda, types
 from ..runtime.family import THREADS, blocks, kernel, launcher
-from .maps import EACH, RUNS, is_wide, run_of, same, spread_each, spread_runs
+from .maps import EACH, RUNS, is_wide, map_runs, run_of, same, spread_each, spread_runs
 from .runs import aligned_run, apply_run, load_run, place, run_length, store_run, table
 from .words import barrier, block, thread
 
@@ -258,6 +258,19 @@ def get_launcher(go, outs, ins, sizes, strides, base):
         go(spread_runs, outs, (), (table(dims, wide, base), x, mark), grid=blocks(y.size, RUNS * THREADS * run), formula=same)
     else:
         go(spread_each, outs, (), (table(dims, wide, base), x, None), grid=blocks(y.size, EACH * THREADS), formula=same)
+
+
+def copied(s):
+    """Device.copied()."""
+    kernel = getattr(s.kernel, "kernel", None)
+    if kernel is None or kernel.formula is not same or not kernel.raw:
+        return None
+    if kernel.function is map_runs and s.ins:
+        return s.ins[0], 0
+    if kernel.function not in (spread_runs, spread_each) or len(s.consts) != 3:
+        return None
+    (_, base, *dims), x, _ = s.consts
+    return (x, base) if dims == [1] else None
 
 
 def turn_launch(go, y, x, dims, way, wide, base):

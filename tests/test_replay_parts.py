@@ -1,0 +1,200 @@
+"""Slices, chunks, splits of the first axis and clones, which a replay reads where they come from. The numbers stay eager's, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import default_device
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flamepy as fp
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(autouse=True)
+def on_the_plain_device() -> Iterator[None]:
+    with default_device("plain"):
+        yield
+
+
+X = np.random.default_rng(0).standard_normal((6, 4)).astype("f4")
+
+
+def bits(found: Any) -> list[bytes]:
+    return [y.numpy().tobytes() for y in (found if isinstance(found, tuple | list) else [found])]
+
+
+def launches(step: Callable[..., Any], calls: int = 4) -> int:
+    """Those of the captured step, whose results are eager's in a few calls."""
+    captured = fp.capture(step)
+    for n in range(calls):
+        assert bits(captured(fp.tensor(X + n))) == bits(step(fp.tensor(X + n)))
+    return captured.program.launches
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda x: x[2:5].exp(),
+    "row": lambda x: x[3].exp(),
+    "last row": lambda x: x[-1].exp(),
+    "rows of one row": lambda x: x[1, 1:3].exp(),
+    "new axis": lambda x: x[None, 4:].exp(),
+    "narrow": lambda x: fp.narrow(x, 0, 1, 2).exp(),
+    "slice of a slice": lambda x: x[1:5][1:3][1].exp(),
+    "reshaped": lambda x: x.reshape(3, 8)[1:].reshape(-1)[4:].exp(),
+    "clone": lambda x: x.clone().exp(),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_read_where_it_lies(name: str) -> None:
+    assert launches(PARTS[name]) == 1
+
+
+def test_pieces_of_a_whole_are_read_where_they_lie() -> None:
+    assert launches(lambda x: [y.exp() for y in fp.chunk(x, 3)]) == 3
+    assert launches(lambda x: [y.exp() for y in fp.split(x, [1, 0, 5])]) == 2
+    assert launches(lambda x: [y.exp() for y in fp.unbind(x)]) == 6
+    assert launches(lambda x: (a := fp.chunk(x, 2)[0]) * a.exp()) == 2
+    assert launches(lambda x: (x.exp()[2:] * x.exp()[:4]).sum()) == 3
+
+
+def test_other_parts_are_copied() -> None:
+    assert launches(lambda x: x[:, 1:].exp()) == 2
+    assert launches(lambda x: x[::2].exp()) == 2
+    assert launches(lambda x: x[::-1].exp()) == 2
+
+
+def test_results_are_tensors_of_their_own() -> None:
+    captured = fp.capture(lambda x: (x[:2], x[1:3].exp(), x.clone(), fp.chunk(x, 2)))
+    found = [captured(fp.tensor(X + n)) for n in range(4)]
+    for n, (a, b, c, d) in enumerate(found):
+        for y, e in ((a, X[:2]), (b, None), (c, X), (d[0], X[:3]), (d[1], X[3:])):
+            assert e is None or y.numpy().tobytes() == (e + np.float32(n)).tobytes()
+        assert len({id(y.buffer.root or y.buffer) for y in (a, b, c, *d)}) == 5
+
+
+def test_what_is_written_in_between_is_copied_before() -> None:
+    """Also where it is the last reader itself that writes."""
+
+    def world() -> tuple[Any, Callable[[Any], Any]]:
+        w = fp.Parameter(X)
+
+        def step(x: Any) -> Any:
+            early, still, own = w.detach()[:2], w.detach()[2:4], w.detach().clone()
+            found = still.exp()
+            w.set_data(own * 0.5)
+            return found, early.exp() + x[:2], w.detach()[1:3].exp()
+
+        return w, step
+
+    (w, step), (v, eager) = world(), world()
+    captured = fp.capture(step)
+    for n in range(5):
+        assert bits(captured(fp.tensor(X))) == bits(eager(fp.tensor(X)))
+        if n == 2:
+            w.set_data(X + 1.0), v.set_data(X + 1.0)
+        assert bits(w) == bits(v)
+    assert captured.program.launches == 7  # with `early` as the only copy
+
+
+def test_checks_look_at_copies() -> None:
+    def step(x: Any, ids: Any) -> Any:
+        return x[ids[1:]] + x[:1]
+
+    captured = fp.capture(step)
+    for _ in range(3):
+        captured(fp.tensor(X), fp.tensor([9, 1, 2]))
+    with pytest.raises(fp.IndexOutOfRange, match="6"):
+        captured(fp.tensor(X), fp.tensor([0, 1, 6]))
+
+
+def test_an_optimizer_that_writes_what_was_sliced() -> None:
+    def world() -> tuple[Any, Callable[[Any], Any]]:
+        w = fp.Parameter(X)
+        optimizer = fp.Adam([w], lr=0.1)
+
+        def step(x: Any) -> Any:
+            a, b = fp.chunk(w, 2)
+            loss = (a.tanh() * b * x[1:4]).sum() + fp.checkpoint(lambda w: w[2:][1:].exp() * w[1:4], w).sum()
+            grads = loss.backward()
+            optimizer.step(grads)
+            return loss, w[4:].detach() + 1.0, a.detach(), grads[w]
+
+        return w, step
+
+    (w, step), (v, eager) = world(), world()
+    captured = fp.capture(step)
+    for n in range(6):
+        assert bits(captured(fp.tensor(X + n))) == bits(eager(fp.tensor(X + n)))
+        if n == 3:
+            w.set_data(X * 2), v.set_data(X * 2)
+        assert bits(w) == bits(v)
+
+
+def test_bits_that_are_read_as_another_type() -> None:
+    assert launches(lambda x: fp.bitcast(x.abs().to(fp.uint8).reshape(3, 8)[1:], fp.int64) + 1) == 4
+    assert launches(lambda x: fp.bitcast(x[1:3], fp.int32)[1:] + 1) == 2
+
+
+def test_much_is_not_kept_for_a_part_of_it() -> None:
+    """A large tensor of which a row is left to be read does not live on for that row."""
+
+    def step(x: Any, rows: int = 1) -> Any:
+        row = (x * 2.0)[:rows]
+        return (x + 1.0).sum() * (x + 3.0).sum() * row.exp()
+
+    large = fp.ones(300, 100)
+    few, many = fp.capture(step), fp.capture(step)
+    for _ in range(3):
+        few(large), many(large, 290)
+    assert (few.program.launches, many.program.launches) == (9, 8)
+
+
+ROWS = st.tuples(st.integers(0, 6), st.integers(0, 6))
+NAMES = st.sampled_from(["slice", "half", "clone", "exp", "add", "cat", "turn", "write", "grow"])
+MOVES = st.lists(st.tuples(NAMES, st.integers(0, 9), ROWS), max_size=9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(MOVES, st.sets(st.integers(0, 9), min_size=1))
+def test_steps_made_of_parts_give_eagers_bits(moves: list[Any], results: set[int]) -> None:
+    def world() -> tuple[Any, Callable[[Any], Any]]:
+        w = fp.Parameter(X * 0.5)
+
+        def step(x: Any) -> Any:
+            found = [x, w]
+            for name, i, (a, b) in moves:
+                y = found[i % len(found)]
+                if name == "slice":
+                    found.append(y[min(a, b) : max(a, b)])
+                elif name == "half":
+                    found += fp.chunk(y, 2)
+                elif name == "clone":
+                    found.append(y.clone())
+                elif name == "exp":
+                    found.append(y.exp())
+                elif name == "add":
+                    n = min(len(y), len(found[a % len(found)]))
+                    found.append(y[:n] + found[a % len(found)][:n])
+                elif name == "cat":
+                    found.append(fp.cat([y, found[a % len(found)]]))
+                elif name == "turn":
+                    found.append(y.reshape(4, -1)[a % 4 :].reshape(-1, 4) if len(y) % 4 == 0 else y)
+                elif name == "write":
+                    w.set_data(w.detach() * 0.5 + y.detach().sum())
+                else:
+                    w.set_data(w.detach().clone() * 2.0)
+            return [found[i % len(found)].detach() for i in sorted(results)]
+
+        return w, step
+
+    (w, step), (v, eager) = world(), world()
+    captured = fp.capture(step)
+    for n in range(4):
+        assert bits(captured(fp.tensor(X + n))) == bits(eager(fp.tensor(X + n)))
+        assert bits(w) == bits(v)
