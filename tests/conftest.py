@@ -107,6 +107,11 @@ THOROUGH_EMULATED = {
     *("test_integers_stay_exact", "test_gradient_of_a_broadcast_input_on_a_gpu", "test_reduction_over_any_axes"),
     *("test_an_op_gives_the_float32_results_rounded_once", "test_what_is_made_of_several_ops_is_rounded_once_too"),
     *("test_cross_entropy_and_its_gradient", "test_a_16_bit_model_holds_half_of_what_float32_does"),
+    *("test_basic_indexing_is_that_of_numpy", "test_training_packed_equals_unpacked_bit_for_bit", "test_packed_equals_unpacked"),
+}
+# On the CPU, of ops that are not of KINDS: the plain device has shown the rules, test_forward and test_gradient the kernels.
+THOROUGH_COMPILED = {
+    *("test_second_gradient", "test_a_recorded_backward_gives_the_same_gradient", "test_gradient_of_strided_inputs"),
 }
 
 THOROUGH_EMULATED_FILES = {
@@ -145,13 +150,20 @@ def is_thorough(item: pytest.Item) -> bool:
         forward = name == "test_forward" and params.get("name") not in item.module.KINDS
         if forward or name in THOROUGH_EMULATED or item.path.stem in THOROUGH_EMULATED_FILES:
             return True
+    if params.get("device") == "cpu" and name in THOROUGH_COMPILED and params.get("name") not in item.module.KINDS:
+        return True
     return item.path.stem in THOROUGH_FILES or name in THOROUGH
 
 
+def leaves_out_thorough(config: pytest.Config) -> bool:
+    return "thorough" not in config.option.markexpr and not any([".py" in argument for argument in config.args])
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m quick` imports the quick files alone: to collect all of them takes longer than to run these."""
+    """Files of which no test would run are not imported: to collect them takes longer than to run those of `-m quick`."""
     name = collection_path.stem
-    return True if config.option.markexpr == "quick" and name.startswith("test_") and name not in QUICK else None
+    quick = config.option.markexpr == "quick" and name.startswith("test_") and name not in QUICK
+    return True if quick or (name in THOROUGH_FILES and leaves_out_thorough(config)) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -164,7 +176,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_thorough(item):
             item.add_marker("thorough")
     out = set(left_out(items, config.option.markexpr))
-    if "thorough" not in config.option.markexpr and not any([".py" in argument for argument in config.args]):
+    if leaves_out_thorough(config):
         out |= {i for i in items if i.get_closest_marker("thorough")}
     if os.environ.get("FLAMEPY_ENGINE") == "core":
         out |= {i for i in items if i.get_closest_marker("engine")}

@@ -157,6 +157,7 @@ def test_a_users_script_sees_types(tmp_path):
 
 
 # ---- help ----------------------------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_help_says_shapes_and_an_example_that_is_true(name):
     text = pydoc.render_doc(PUBLIC[name], renderer=pydoc.plaintext)
@@ -171,6 +172,7 @@ def test_help_says_shapes_and_an_example_that_is_true(name):
 POINTWISE = sorted(name for name, f in PUBLIC.items() if isinstance(getattr(f, "op", None), Pointwise))
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", POINTWISE)
 def test_help_of_a_pointwise_op_says_types_that_are_true(name):
     """What it says of bools and integers, against what comes back."""

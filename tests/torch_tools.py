@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from types import CodeType, FunctionType
 from typing import Any
@@ -20,6 +21,7 @@ ORACLES = ("torch", "jax")
 BY_NAME = {"importorskip", "import_module", "__import__"}
 
 
+@cache
 def names_oracle(function: Callable[..., Any]) -> bool:
     """Whether a test, or a function of the tests' that it calls, imports an oracle or uses one that its module imported."""
     function = inspect.unwrap(getattr(getattr(function, "hypothesis", None), "inner_test", function))  # what @given was put on
