@@ -173,7 +173,8 @@ def prepare(plan: Plan, outcome: Outcome, row: Row, ours: Built | None) -> Built
         built = build(plan, row, name, suite.ALONE)
         suite.verify(name, built.outputs)
         if ours is not None:
-            close(built.outputs, ours.outputs, suite.TOLERANCE)
+            agree = getattr(suite, "agree", lambda _, ours, theirs: close(ours, theirs, suite.TOLERANCE))
+            agree(name, built.outputs, ours.outputs)
         return built
     except Disagree as problem:
         plan.note(f"{name}: {who}: outputs differ, so no speed is shown: {problem}")

@@ -344,9 +344,11 @@ def network(shape: Shape, w: Arrays, d: Arrays) -> Layer:
     return chain(*layers, layer_norm(w, d, "norm"), linear(w, d, "token", bias=False))
 
 
-def first_steps(shape: Shape, steps: int) -> list[np.ndarray]:
-    """Losses and gradient norms (before clipping) of the first steps."""
-    w = {name: a.astype(np.float64) for name, a in weights(shape).items()}
+def first_steps(shape: Shape, steps: int, moved: float = 0.0, draw: int = 0) -> list[np.ndarray]:
+    """Losses and gradient norms (before clipping) of the first steps. moved: every first weight is off by up to so much of itself, as
+    random numbers say, others for each `draw`."""
+    random = np.random.default_rng(draw)
+    w = {name: a.astype(np.float64) * (1 + moved * random.uniform(-1, 1, a.shape)) for name, a in weights(shape).items()}
     m, v = ({name: np.zeros_like(a) for name, a in w.items()} for _ in range(2))
     x, ids = batch(shape)
     rows, losses, norms = np.arange(len(ids)), [], []

@@ -4,7 +4,12 @@ read.
     eager     every op runs when it is called
     replay    flamepy.capture(step): the second call is recorded, later ones replay the record
 
-Checked: loss and gradient norm of the first steps against oracle.py. This file has flamepy's side, written as a user would.
+Checked: loss and gradient norm of the first steps against oracle.py, up to TOLERANCE. A gradient jumps where what enters a ReLU crosses
+zero; a ResNet has millions of such numbers, and those within rounding of zero fall on either side. So where a difference is larger, it is
+compared with how far the oracle's own results move when the first weights do, by up to MOVED of themselves: that much is the network's,
+whoever computes it. Which numbers cross zero is chance, so twice the farthest of DRAWS counts.
+
+This file has flamepy's side, written as a user would.
 """
 
 from __future__ import annotations
@@ -18,12 +23,14 @@ from . import contenders, oracle, unets
 from .networks import CLIP, LR, SHAPES, Gpt, Lstm, Shape, batch, flops, sequential, weights
 from .resnets import MOMENTUM, ResNet
 from .unets import UNet
-from .work import MODES, Job, Work, close
+from .work import MODES, Disagree, Job, Work, close, distance
 
 OURS = "flamepy"
 AGAINST = DEFAULT = ("torch", "torch-compile", "jax")
 ALONE = True
 TOLERANCE = 1e-4
+MOVED = 2.0**-18  # 64 times what float32 rounds off, as there are some 40 layers one after the other
+DRAWS = 3
 STEPS = 5
 TORCH = ("torch", "torch-compile")  # these two are written for modules
 WORKS = {name: Work(name, flops(s), modes=MODES, against=TORCH if isinstance(s, ResNet | UNet) else ()) for name, s in SHAPES.items()}
@@ -127,5 +134,19 @@ def expected(work: str) -> list[np.ndarray]:
     return oracle.first_steps(SHAPES[work], STEPS)
 
 
+@lru_cache(maxsize=1)
+def movable(work: str) -> tuple[float, ...]:
+    """For each output twice the farthest that the oracle's own moves when the first weights do."""
+    runs = [oracle.first_steps(SHAPES[work], STEPS, MOVED, draw) for draw in range(DRAWS)]
+    return tuple([2 * max(map(distance, moved, [still] * DRAWS)) for *moved, still in zip(*runs, expected(work), strict=True)])
+
+
+def agree(work: str, outputs: list[np.ndarray], others: list[np.ndarray]) -> None:
+    try:
+        close(outputs, others, TOLERANCE)
+    except Disagree:
+        close(outputs, others, tuple([max(TOLERANCE, far) for far in movable(work)]))
+
+
 def verify(work: str, outputs: list[np.ndarray]) -> None:
-    close(outputs, expected(work), TOLERANCE)
+    agree(work, outputs, expected(work))

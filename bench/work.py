@@ -12,6 +12,7 @@ A suite is a module with
     build(contender, work, mode) -> Job     called in the contender's process
     peak_mb(contender)                      there, too: memory on a device of its own, at most since build()
     verify(work, outputs)                   called here; raises Disagree unless the oracle agrees
+    agree(work, outputs, others)            the same for two contenders; left out where TOLERANCE says it
 """
 
 from __future__ import annotations
@@ -89,12 +90,17 @@ def suite_of(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
 
 
+def distance(got: Any, expected: Any) -> float:
+    """The largest difference of two arrays, by the largest number in `expected`."""
+    a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    return float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30))
+
+
 def near(what: str, got: Any, expected: Any, tolerance: float) -> None:
     """Raise Disagree unless two arrays are equal up to `tolerance` of the largest number in `expected`."""
-    a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    if a.shape != b.shape:
-        raise Disagree(f"{what}: shape {a.shape}, expected {b.shape}")
-    error = np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30)
+    if np.shape(got) != np.shape(expected):
+        raise Disagree(f"{what}: shape {np.shape(got)}, expected {np.shape(expected)}")
+    error = distance(got, expected)
     if not error <= tolerance:
         raise Disagree(f"{what}: relative difference {error:.1e}, allowed {tolerance:.0e}")
 

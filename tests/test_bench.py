@@ -210,6 +210,17 @@ def test_training_steps_agree_with_the_oracle(who, kind):
     np.testing.assert_allclose(got, oracle.first_steps(shape, 4), rtol=1e-5)
 
 
+def test_what_rounding_may_move_is_computed_not_chosen(monkeypatch):
+    """Beyond the tolerance results may be as far away as the oracle's own are with first weights that are hardly others."""
+    monkeypatch.setitem(step.SHAPES, "small", SMALL["resnet"])
+    right, (_, far) = step.expected("small"), step.movable("small")
+    assert 0 < far < 1e-2
+    monkeypatch.setattr(step, "TOLERANCE", far / 10)
+    step.agree("small", [right[0], right[1] * (1 + far / 2)], right)
+    with pytest.raises(work.Disagree):
+        step.agree("small", [right[0], right[1] * (1 + far * 2)], right)
+
+
 def test_a_tiny_step_from_end_to_end():
     """flamepy alone, in this process: checked, timed, told."""
     notes = []

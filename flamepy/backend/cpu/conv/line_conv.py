@@ -33,7 +33,7 @@ POSITIONS = 512  # results of one channel at once, about
 LEAST = 64  # and no fewer, so that there are
 SHARES = 16  # for the cores where images are few
 RESULTS = 1 << 16  # of all channels: 256 KB of float32, within a core's own cache
-DEPTH = 576  # taps of all input channels at once, at most
+DEPTH = 144  # taps of all input channels at once, see listed_conv.py
 
 
 class LinePlan(NamedTuple):

@@ -29,11 +29,12 @@ from ..runtime.settings import most_threads
 from .windows import add_planes, copy_line
 
 LONGEST = 16  # numbers of the longest vectors: panels are padded to that at most
-DEPTH = 576  # taps of all input channels at once, at most
+DEPTH = 144  # taps of all input channels at once, at most: as many as are added up in one register, which loses digits
 NUMBERS = 1 << 16  # of results or cotangents at once: 256 KB of float32, within a core's own cache
 BLOCK = 16  # input channels whose weights are written side by side
 CONV_PARTIALS = 1 << 22  # numbers in a convolution weight gradient's partial sums, at most (but two chunks always may)
 SHARES = 16  # for the cores, where there are few images
+SUMMED = 256  # positions that are worth a weight gradient's partial sums
 
 
 class ListPlan(NamedTuple):
@@ -92,7 +93,8 @@ def y_plan(sizes: Sequence[int]) -> ListPlan:
 @lru_cache(4096)
 def dw_plan(sizes: Sequence[int]) -> ListPlan:
     taps, each, outs = sizes[6] * sizes[7], sizes[1] // sizes[5], sizes[4] // sizes[5]
-    chunks = min(sizes[0], 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
+    fewest = min(sizes[0], max(1, sizes[0] * sizes[14] * sizes[15] // SUMMED))
+    chunks = min(fewest, 16, max(2, CONV_PARTIALS // max(1, sizes[4] * each * taps)))
     blocks = max(1, min(-(-8 // max(1, chunks * sizes[5])), each * taps // 64, each), -(-each // 256))
     channels, most = max(1, -(-each // blocks)), min(512, max(128, NUMBERS // max(outs, each // blocks, 1)))
     return finished("dw", sizes, *at_once(sizes, most, -(-sizes[0] // max(1, chunks))), channels, chunks)
