@@ -345,7 +345,7 @@ def checkpoint(fn: Callable, *args: Any, keep: Any = (), **kwargs: Any) -> Any:
 def takes(fn: Callable, name: str) -> bool:
     """Whether a function has an argument of that name, or any."""
     try:
-        found = inspect.signature(fn).parameters
+        found = inspect.signature(getattr(fn, "forward", fn)).parameters
     except (TypeError, ValueError):
         return True
     return name in found or any([p.kind is p.VAR_KEYWORD for p in found.values()])

@@ -298,6 +298,8 @@ class Mean(Metric):
         if not is_number(weight) or not 0.0 <= float(weight) < math.inf:
             raise ValueError(f"{self.name}.update: weight out of range: {weight!r}. Use a number, 0 or more.")
         values = array_of(self.name, "values", value).astype(np.float64).reshape(-1)
+        if not weight:  # such as the loss of no tokens, which is NaN
+            return
         self.total += math.fsum(values) * float(weight)
         self.weight += values.size * float(weight)
 
@@ -333,4 +335,4 @@ class Perplexity(Mean):
 
     def compute(self) -> float:
         mean = super().compute()
-        return math.exp(mean) if mean < 700.0 else math.inf
+        return math.inf if mean > 700.0 else math.exp(mean)

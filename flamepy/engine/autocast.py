@@ -32,9 +32,12 @@ WIDE = ("softmax", "log_softmax", "sum", "mean")
 
 
 class Here(threading.local):
-    """`dtype`: what this thread's products read; None outside of such a block."""
+    """`dtype`: what this thread's products read; None outside of such a block. `open`: its blocks, each with what it was before."""
 
     dtype: np.dtype | None = None
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Any, np.dtype | None]] = []
 
 
 here = Here()
@@ -153,17 +156,21 @@ class autocast(ContextDecorator):
         if not isinstance(enabled, bool | np.bool_):
             raise DTypeError(f"autocast: enabled is no yes or no: {enabled!r}. Use True or False.")
         self.dtype, self.enabled = found, bool(enabled)
-        self.before: list[Any] = []  # what it was, for each block that is open
 
     def __enter__(self) -> autocast:
-        self.before.append(here.dtype)
+        here.open.append((self, here.dtype))
         if self.enabled:
             entrance.enter()
         here.dtype = self.dtype if self.enabled else None
         return self
 
     def __exit__(self, *exc: object) -> None:
-        here.dtype = self.before.pop()
+        for i in [i for i, (block, _) in enumerate(here.open) if block is self][-1:]:
+            _, before = here.open.pop(i)
+            if i == len(here.open):
+                here.dtype = before
+            else:  # generators end in any order: the block that was opened next goes back to where this one would have
+                here.open[i] = here.open[i][0], before
         if self.enabled:
             entrance.leave()
 

@@ -15,6 +15,7 @@ from ..core.errors import GradientError
 from ..core.modes import thread
 from ..core.tape import TapeEntry, file_line
 from ..core.tensor import attach
+from .autocast import here
 
 scalings: weakref.WeakSet[TapeEntry] = weakref.WeakSet()  # the entries of scaled losses: where there are none, nobody looks for them
 
@@ -127,16 +128,16 @@ def set_observers(entries: tuple[Callable[[TapeEntry], None], ...], reader: Call
 
 @contextmanager
 def own_state() -> Iterator[bool]:
-    """Around what a layer writes into state of its own, as running statistics are: nobody observes it, nothing of it is recorded. False
-    says that it is not to be done: a checkpointed block runs again, whose first run has done it."""
-    told, recording = (observers.entries, observers.reader), thread.modes.recording
+    """Around what a layer writes into state of its own, as running statistics are: nobody observes it, nothing of it is recorded, and it
+    is as exact in an autocast block. False says that it is not to be done: a checkpointed block runs again, whose first run has done it."""
+    told, recording, reads = (observers.entries, observers.reader), thread.modes.recording, here.dtype
     if told != ((), None):
         set_observers((), None)
-    thread.modes.recording = False
+    thread.modes.recording, here.dtype = False, None
     try:
         yield not observers.again
     finally:
-        thread.modes.recording = recording
+        thread.modes.recording, here.dtype = recording, reads
         if told != ((), None):
             set_observers(*told)
 

@@ -34,7 +34,8 @@ def private_gradients(
     loss_of(*rows) gives the loss of one sample: `rows` are the batch's tensors or arrays, cut to a first axis of 1. It is called, and goes
     backward, once for each sample. `batch_size`: by default how many there are. The noise is of flamepy's random numbers: seeded, drawn
     anew by each replay of a captured step. Accounting is left to you; see the top of this module. Raises ValueError, ShapeError,
-    NonFiniteError for a sample without a finite gradient, GradientError where loss_of() gives no loss.
+    NonFiniteError for a sample without a finite gradient, GradientError where loss_of() gives no loss, and for a model of which a BatchNorm
+    trains.
     """
     name = "private_gradients"
     limit, noise = checked_number(name, "max_norm", max_norm), checked_number(name, "noise_multiplier", noise_multiplier)
@@ -44,6 +45,7 @@ def private_gradients(
         raise ValueError(f"{name}: noise_multiplier out of range: {noise_multiplier}. Use a number, 0 or more.")
     check_function(name, "loss_of", loss_of)
     ps = [p for p in listed(name, params.params if hasattr(params, "params") else params) if p.requires_grad]
+    check_apart(name, params)
     rows = [Tensor.of(name, x, ps[0].device if ps else None) for x in batch]
     count = samples_in(name, rows)
     size = float(count) if batch_size is None else checked_number(name, "batch_size", batch_size)
@@ -73,6 +75,14 @@ def take(grads: GradientMap, ps: list[Any], limit: float, total: dict[int, Any])
         for p in ps:
             if (g := grads.get(p)) is not None:
                 total[p.id] = total[p.id] + g
+
+
+def check_apart(name: str, params: Any) -> None:
+    """Raise GradientError for a model with a layer that keeps of all samples what no clipping bounds."""
+    modules = params.modules() if hasattr(params, "modules") else ()
+    if seen := [m for m in modules if m.training and getattr(m, "running_mean", None) is not None]:
+        what = f"running statistics see all samples, without a bound: {type(seen[0]).__name__}"
+        raise GradientError(f"{name}: {what}. Use GroupNorm, or eval() of that layer.")
 
 
 def samples_in(name: str, rows: list[Tensor]) -> int:

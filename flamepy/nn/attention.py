@@ -14,7 +14,7 @@ from . import init
 from .activation import GELU
 from .compute import linear_in
 from .containers import Sequential
-from .linear import Dropout, Linear, size
+from .linear import Dropout, Linear, flags, size
 from .module import Module
 from .norm import LayerNorm, RMSNorm, normed
 
@@ -69,6 +69,7 @@ class MultiHeadAttention(Module):
             raise ShapeError(f"MultiHeadAttention: heads is not a multiple of kv_heads: {what}. Choose a divisor.")
         if rope is not None and type(rope) is not bool and not isinstance(rope, Module):
             raise DTypeError(f"MultiHeadAttention: rope is no RotaryEmbedding: {rope!r}. Pass one, or True.")
+        flags("MultiHeadAttention", qk_norm=qk_norm)
         each = width // heads
         self.rope = RotaryEmbedding() if rope is True else rope or None
         self.q_norm, self.k_norm = [RMSNorm(each, device=device, dtype=dtype) if qk_norm else None for _ in range(2)]

@@ -16,7 +16,7 @@ from ..ops.shape_more import unsqueeze
 from ..parameter import Parameter
 from ..tensors import Tensor
 from . import functional as F
-from .linear import size
+from .linear import flags, size
 from .module import Module
 
 
@@ -33,6 +33,7 @@ class RunningNorm(Module):
         device: Any = None, dtype: Any = None, *, bias: bool = True,
     ):  # fmt: skip
         layer = type(self).__name__
+        flags(layer, affine=affine, track_running_stats=track_running_stats, bias=bias)
         self.num_features, self.eps = size(layer, "num_features", num_features), checked_number(layer, "eps", eps)
         self.momentum = None if momentum is None else checked_number(layer, "momentum", momentum)
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -157,6 +158,7 @@ class GroupNorm(Module):
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None, dtype: Any = None, *,
         bias: bool = True,
     ):  # fmt: skip
+        flags("GroupNorm", affine=affine, bias=bias)
         self.num_groups, self.num_channels = size("GroupNorm", "num_groups", num_groups, 1), size("GroupNorm", "num_channels", num_channels)
         if num_channels % num_groups:
             raise ShapeError(f"GroupNorm: channels are no multiple of the groups: {num_channels}, groups {num_groups}. Choose a divisor.")

@@ -14,10 +14,7 @@ class ModuleList(Module):
     """Modules in a list: append, index, iterate. It has no forward()."""
 
     def __init__(self, modules: Iterable[Module] = ()):
-        if not hasattr(modules, "__iter__"):
-            raise TypeError(f"{type(self).__name__}: not a list of Modules: {type(modules).__name__}. Pass [nn.ReLU(), ...].")
-        for m in modules:
-            self.append(m)
+        self.extend(modules)
 
     def append(self, module: Module) -> ModuleList:
         if not isinstance(module, Module):
@@ -43,10 +40,45 @@ class ModuleList(Module):
                 setattr(part, name, m)
             part.training = self.training
             return part
-        i = checked_int(type(self).__name__, "the index", i)
-        if not -len(found) <= i < len(found):
-            raise IndexOutOfRange(f"{type(self).__name__}: index out of range: {i} of {len(found)} modules. Use one below len().")
-        return found[i][1]
+        return found[self.place(i)][1]
+
+    def __setitem__(self, i: int, module: Module) -> None:
+        """Another module in the place of one, under its name."""
+        put(self, self.children()[self.place(i)][0], module)
+
+    def __delitem__(self, i: int | slice) -> None:
+        """The modules behind take the names that it leaves."""
+        modules = list(self)
+        del modules[i if isinstance(i, slice) else self.place(i)]
+        self.become(modules)
+
+    def insert(self, i: int, module: Module) -> None:
+        """A module before the one at i; those behind it have other names from then on."""
+        modules = list(self)
+        modules.insert(checked_int(type(self).__name__, "the index", i), module)
+        self.become(modules)
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Append each of these. Raises TypeError."""
+        if not hasattr(modules, "__iter__"):
+            raise TypeError(f"{type(self).__name__}: not a list of Modules: {type(modules).__name__}. Pass [nn.ReLU(), ...].")
+        for m in list(modules):
+            self.append(m)
+        return self
+
+    def place(self, i: Any) -> int:
+        """An index from 0 on."""
+        i, n = checked_int(type(self).__name__, "the index", i), len(self)
+        if not -n <= i < n:
+            raise IndexOutOfRange(f"{type(self).__name__}: index out of range: {i} of {n} modules. Use one below len().")
+        return i % n
+
+    def become(self, modules: list[Any]) -> None:
+        """Hold these alone, as 0, 1 and so on. Raises TypeError, before anything is changed."""
+        ModuleList(modules)
+        for name, _ in self.children():
+            delattr(self, name)
+        self.extend(modules)
 
 
 class Sequential(ModuleList):

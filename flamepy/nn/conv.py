@@ -11,7 +11,7 @@ from ..ops.conv import around_window
 from ..ops.spatial_sizes import each, sides
 from ..parameter import Parameter
 from . import functional as F
-from .linear import size
+from .linear import flags, size
 from .module import Module
 
 MODES = "zeros", "reflect", "replicate", "circular"
@@ -28,6 +28,7 @@ class Windows(Module):
     def set_up(self, channels: tuple[int, int], kernel_size: Any, groups: int, bias: bool, dtype: Any, device: Any, turned: bool) -> None:
         """The parameters; turned: the weight is (in, out / groups, ...), not (out, in / groups, ...). Raises ShapeError."""
         layer, (ins, outs) = type(self).__name__, channels
+        flags(layer, bias=bias)
         for name, value, least in (("in_channels", ins, 0), ("out_channels", outs, 0), ("groups", groups, 1)):
             size(layer, name, value, least)
         if ins % groups or outs % groups:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import ops
-from ..core.errors import ShapeError
+from ..core.errors import DTypeError, ShapeError
 from ..dtypes import checked_number, is_count
 from ..parameter import Parameter
 from . import functional as F
@@ -24,6 +26,13 @@ def size(layer: str, name: str, value: Any, least: int = 0) -> int:
     return int(value)
 
 
+def flags(layer: str, **given: Any) -> None:
+    """Raise DTypeError for one that is neither True nor False, such as what belongs to another place of the signature; 0 and 1 will do."""
+    for name, value in given.items():
+        if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
+            raise DTypeError(f"{layer}: {name} is no yes or no: {value!r}. Use True or False.")
+
+
 class Linear(Module):
     """x @ weight.T + bias: (..., in_features) -> (..., out_features); weight is (out_features, in_features).
 
@@ -33,6 +42,7 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
         self.in_features = size("Linear", "in_features", in_features)
         self.out_features = size("Linear", "out_features", out_features)
+        flags("Linear", bias=bias)
         bound = max(1, in_features) ** -0.5
         self.weight = Parameter.uniform((out_features, in_features), -bound, bound, dtype=dtype, device=device)
         self.bias = Parameter.uniform((out_features,), -bound, bound, dtype=dtype, device=device) if bias else None

@@ -162,9 +162,9 @@ class Module:
 
     @property
     def params(self) -> ParameterDict:
-        """The parameters by name: what optimizers take. The same object until a parameter is added, removed or replaced."""
+        """The parameters by name: what optimizers take. The same object until a parameter is added, removed, replaced or renamed."""
         named = self.named_parameters()
-        if self._params is None or [id(p) for p in self._params.parameters()] != [id(p) for _, p in named]:
+        if self._params is None or [(name, id(p)) for name, p in self._params.named_parameters()] != [(name, id(p)) for name, p in named]:
             names = [p.name for _, p in named]
             object.__setattr__(self, "_params", ParameterDict(dict(named)))
             self._params._module = weakref.ref(self)  # type: ignore[union-attr]

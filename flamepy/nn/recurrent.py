@@ -13,7 +13,7 @@ from ..parameter import Parameter
 from ..tensors import Tensor
 from . import functional as F
 from .compute import linear_in
-from .linear import Dropout, size
+from .linear import Dropout, flags, size
 from .module import Module
 
 PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -40,6 +40,7 @@ class Recurrent(Module):
         name = type(self).__name__
         if proj_size:
             raise ValueError(f"{name}: no projection: proj_size={proj_size!r}. Leave it out; put a Linear after the layer.")
+        flags(name, bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size, 1)
         self.num_layers, self.batch_first, self.bidirectional = size(name, "num_layers", num_layers, 1), batch_first, bidirectional
         self.dropout = Dropout(dropout).p
@@ -141,6 +142,7 @@ class RecurrentCell(Module):
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
         name = type(self).__name__
+        flags(name, bias=bias)
         self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size, 1)
         add_weights(self, "", CELLS[self.cell].gates, input_size, hidden_size, bias, device, dtype)
 

@@ -23,7 +23,7 @@ from . import init
 from .activation import GELU, ReLU
 from .compute import linear_in
 from .containers import ModuleList
-from .linear import Dropout, Linear, size
+from .linear import Dropout, Linear, flags, size
 from .module import Module
 from .norm import LayerNorm
 
@@ -41,6 +41,7 @@ class MultiheadAttention(Module):
         device: Any = None, dtype: Any = None,
     ):  # fmt: skip
         name, width = "MultiheadAttention", size("MultiheadAttention", "embed_dim", embed_dim, 1)
+        flags(name, bias=bias, batch_first=batch_first)
         refused = {
             "add_bias_kv": add_bias_kv,
             "add_zero_attn": add_zero_attn,
@@ -164,6 +165,7 @@ class Layer(Module):
         if not callable(activation) and activation not in ACTIVATIONS:
             raise ValueError(f"{name}: unknown activation: {activation!r}. Use 'relu', 'gelu' or a function.")
         checked_number(name, "layer_norm_eps", layer_norm_eps)
+        flags(name, norm_first=norm_first)
         place = {"device": device, "dtype": dtype}
         self.norm_first = norm_first
         for attention in self.attentions:

@@ -26,7 +26,10 @@ from .weight_norms import weight_norm as weight_norm
 # ---- parameters as one vector ------------------------------------------------------------------------------------------------------------
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
     """All numbers of these parameters, in their order, in one axis; gradients flow back."""
-    return ops.cat([ops.reshape(p, (p.size,)) for p in parameters])
+    params = list(parameters)
+    if wrong := [p for p in params if not isinstance(p, Tensor)]:
+        raise DTypeError(f"parameters_to_vector: not a Parameter: {type(wrong[0]).__name__}. Pass model.parameters().")
+    return ops.cat([ops.reshape(p, (p.size,)) for p in params])
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:

@@ -32,7 +32,11 @@ def class_with(base: Any, made: tuple[tuple[str, Rule], ...]) -> type:
     def reduced(self: Any, protocol: Any) -> Any:
         return revived, (base, made), dict(vars(self))
 
-    weights = {name: property(partial(rule, name=name)) for name, rule in made}
+    def fixed(self: Any, value: Any) -> None:
+        names = ", ".join([name for name, _ in made])
+        raise StateError(f"{base.__name__}: made of other parameters at each call, and not set: {names}. Remove the norm first.")
+
+    weights = {name: property(partial(rule, name=name), fixed) for name, rule in made}
     return type(base.__name__, (base,), {**weights, "__module__": base.__module__, "__reduce_ex__": reduced, "_made": (base, made)})
 
 
@@ -144,7 +148,7 @@ def step(module: Any, name: str, dim: int, times: int, eps: float) -> None:
         for _ in range(times):
             right = of_length_one(left @ w, eps)
             left = of_length_one(w @ right, eps)
-        if first and times:
+        if first:
             u.set_data(left)
             v.set_data(right)
 
@@ -155,7 +159,7 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
     What is trained is weight_orig. The value comes from n_power_iterations a call while training, which go on from the vectors weight_u and
     weight_v of the state. dim: the axis of outputs; None: 1 for a transposed convolution, else 0.
     """
-    times, eps = size("spectral_norm", "n_power_iterations", n_power_iterations), checked_number("spectral_norm", "eps", eps)
+    times, eps = size("spectral_norm", "n_power_iterations", n_power_iterations, 1), checked_number("spectral_norm", "eps", eps)
     w = own("spectral_norm", module, name)
     dim = int(isinstance(module, Transposed)) if dim is None else one_axis("spectral_norm", dim, w.ndim)
     setattr(module, f"{name}_orig", Parameter(w.detach()))

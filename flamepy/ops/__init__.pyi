@@ -1399,7 +1399,8 @@ def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
 def entropy(logits: TensorLike, axis: int = -1) -> Tensor: ...
 @overload
 def entropy(logits: TensorLike, dim: int = -1) -> Tensor:
-    """-sum p log p of the softmax of scores: how undecided a policy is. Shapes: without `axis`.
+    """-sum p log p of the softmax of scores: how undecided a policy is; scores of -inf, what it may not do, add nothing. Shapes: without
+    `axis`.
     >>> round(F.entropy(fp.zeros(4)).item(), 4)
     1.3863
     """

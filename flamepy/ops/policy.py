@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..core.ops.axes import composed
 from ..core.ops.pointwise import add, exp_op, maximum_op, minimum_op, mul, neg, square, sub
 from ..core.ops.reduce import sum as sum_op
@@ -65,12 +67,14 @@ def ppo_value_loss(
 
 @composed(home="functional")
 def entropy(logits: Any, axis: int = -1) -> Any:
-    """-sum p log p of the softmax of scores: how undecided a policy is. Shapes: without `axis`.
+    """-sum p log p of the softmax of scores: how undecided a policy is; scores of -inf, what it may not do, add nothing. Shapes: without
+    `axis`.
     >>> round(F.entropy(fp.zeros(4)).item(), 4)
     1.3863
     """
     given = Tensor.of("entropy", logits)
     logs = log_softmax(widened(given), axis=axis)
+    logs = clamp(logs, float(np.finfo(logs.dtype).min))  # 0 times it is 0, as 0 times -inf is not
     return narrowed(neg(sum_op(mul(exp_op(logs), logs), axis=axis)), given.dtype)
 
 

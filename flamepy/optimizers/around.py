@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd import enable_grad, no_grad
+from ..bus import seen
 from ..dtypes import float64, is_number
 from ..errors import DTypeError, StateError, warn
 from ..gradient import GradientMap
@@ -69,6 +70,7 @@ class SAM(Around):
         if not rows:
             text = "SAM: first_step() had nothing to go along: no parameter has a gradient. Pass loss.backward()."
             warn(text)
+        seen(self, "how far it goes up", lambda: (self.rho, self.adaptive), True)
         with no_grad():
             sizes = [(p.detach().to(g.dtype).abs() if self.adaptive else 1.0, g) for p, g in rows]
             squares = [((size * g).to(float64) ** 2).sum() for size, g in sizes]

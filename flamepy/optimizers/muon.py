@@ -12,6 +12,7 @@ from typing import Any
 from ..autograd import no_grad
 from ..bus import seen
 from ..core.errors import ShapeError
+from ..engine.autocast import autocast
 from ..engine.spans import Launch
 from ..parameter import Parameter
 from ..tensors import Tensor
@@ -99,6 +100,7 @@ class Muon(Optimizer):
         return str([[group[key] for key in ("ns_coefficients", "ns_steps", "eps", "adjust_lr_fn")] for group in self.groups])
 
 
+@autocast(enabled=False)
 def orthogonal(g: Tensor, group: dict[str, Any]) -> Tensor:
     """Near the orthogonal matrix nearest to g, by Newton and Schulz's iteration, and as long as the rate is to be."""
     (rows, cols), (a, b, c) = g.shape, group["ns_coefficients"]
