@@ -15,6 +15,7 @@ from ..dtypes import FLOATS
 from ..habits import composed as spoken
 from .kept import number
 from .plan import NONE, Plans, again, hashable
+from .routes import routed
 
 EXACT = 1 << 53  # integers below this are floats without rounding
 
@@ -245,6 +246,8 @@ def quick_reshape(plain: Any) -> Any:
 
 
 def quick_matmul(plain: Any) -> Any:
+    plain = routed(plain)
+
     @wraps(plain)
     def matmul(*args: Any, **options: Any) -> Any:
         try:
@@ -261,30 +264,8 @@ def quick_matmul(plain: Any) -> Any:
     return matmul
 
 
-def quick_cat(plain: Any) -> Any:
-    @wraps(plain)
-    def cat(tensors: Any, *args: Any, **options: Any) -> Any:
-        axis = args[0] if len(args) == 1 else options.get("axis", 0) if not args and len(options) < 2 else None
-        if type(axis) is not int or type(tensors) is not list or not (args or not options or "axis" in options):
-            return plain(tensors, *args, **options)
-        try:
-            specs = [x.spec for x in tensors]
-            key = (*specs, axis + len(specs[0].shape) if axis < 0 else axis)
-            known = REGISTRY["joined"].plans.calls[thread.modes.recording].get(key)  # type: ignore[attr-defined]
-        except (AttributeError, IndexError):  # no tensors, or what is no tensor
-            known = None
-        if known is None:
-            return plain(tensors, *args, **options)
-        given = [x.buffer for x in tensors]
-        known.run(given)
-        return known.finish(known, tensors, given, known.attributes)
-
-    return cat
-
-
-QUICK = {"reshape": quick_reshape, "matmul": quick_matmul, "cat": quick_cat}
+QUICK = {"reshape": quick_reshape, "matmul": quick_matmul}
 
 
 def composed(name: str, function: Any) -> Any:
-    function = spoken(name, function)
-    return QUICK[name](function) if name in QUICK else function
+    return QUICK.get(name, routed)(spoken(name, function))

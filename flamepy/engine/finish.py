@@ -20,6 +20,7 @@ These lines run for every op of an eager program, so nothing in them was known b
         entry.code = frame.f_code, frame.f_lasti
         y.entry = entry
         if heard:
+            planned(call, xs, memory, y, attributes)
             heard(call.op, xs, y)
         return y
 """
@@ -31,7 +32,7 @@ from functools import lru_cache
 from sys import _getframe
 from typing import Any, NamedTuple
 
-from ..bus import heard
+from ..bus import Topic, heard
 from ..core import ids
 from ..core.call import mark_broken
 from ..core.tape import TapeEntry, is_inside, next_serial
@@ -41,6 +42,8 @@ from .remade import let_go
 Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
 FEW = 6  # numbers that are written out one by one; more are looped over
 Places = tuple[int, ...] | None  # None: too many, or too high, to be written out
+
+planned = Topic()  # (what finish() was given, and its result): a planned call is done; told only where somebody hears what ops do
 
 
 class Inside(dict[str, bool]):
@@ -88,11 +91,11 @@ def finisher(call: Any) -> Finish:
 def written(form: Form) -> Finish:
     lines = ["call.used = True", *(["memory += call.constants"] if form.constants else []), *results(form)]
     lines += recorded(form) if form.records else unrecorded(form)
-    lines += ["if heard:", "    heard(call.op, xs, y)"]
+    lines += ["if heard:", "    planned(call, xs, memory, y, attributes)", "    heard(call.op, xs, y)"]
     text = "def finish(call, xs, memory, attributes):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
     known: dict[str, Any] = {
         **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "ids": ids, "next_serial": next_serial},
-        **{"heard": heard, "let_go": let_go, "slots_of": slots_of},
+        **{"heard": heard, "planned": planned, "let_go": let_go, "slots_of": slots_of},
         **{"mark_broken": mark_broken, "getframe": _getframe, "inside": inside},
     }
     exec(compile(text, __file__, "exec"), known)  # under this name, so that a search for the user's line skips it

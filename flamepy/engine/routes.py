@@ -1,0 +1,261 @@
+"""A function made of ops, as the planned calls that it makes: found by what it was given, without the Python between them.
+
+What such a function does follows from its arguments: shapes, dtypes, numbers, names. The third call with like ones is watched. Where
+nothing but planned ops and checks ran, on tensors that were given or that these ops made, the calls are written out as one function:
+
+    def route(t0, t1):                     # the tensors given
+        m = [t1.buffer]
+        k0.run(m)
+        t2 = k0.finish(k0, (t1,), m, k1)
+        k2.device.require(k3, t2.buffer, within=k4)
+        m = [t0.buffer, t2.buffer]
+        ...
+        return t4
+
+Whoever listens to what ops do hears of it as before, since then the function itself runs. So it does where calls do not go straight to
+their plans (autocast), and where it looks at numbers, draws random ones, or writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from itertools import takewhile
+from math import copysign
+from typing import Any
+
+import numpy as np
+
+from ..backend.base import Buffer
+from ..backend.recorder import Recorder, divert
+from ..backend.run import Required
+from ..bus import assigned, before, changed, heard, outside, seen
+from ..core.door import Door
+from ..core.modes import thread
+from ..core.tensor import Tensor
+from . import plan
+from .finish import planned
+
+MOST = 1024  # kinds of calls of one function that are known
+TRIES = 5  # a call that is no route by then never is one
+
+WHOLE = {int}
+PART: dict[type, Callable[[Any], Any]] = {  # what a value of each type is known by; of a list what it holds, for it may change
+    **dict.fromkeys((int, str, type(None), type(...)), lambda v: v), bool: lambda v: (bool, v),
+    float: lambda v: (float, v, copysign(1.0, v)), slice: lambda v: (slice, part(v.start), part(v.stop), part(v.step)),
+    tuple: lambda v: v if {*map(type, v)} == WHOLE else (tuple, *map(part, v)), list: lambda v: (list, *map(part, v)),
+}  # fmt: skip
+
+
+def part(value: Any) -> Any:
+    """How an argument takes part in the key of a call. Raises KeyError for what may not."""
+    return value.spec if isinstance(value, Tensor) else value if isinstance(value, np.dtype) else PART[type(value)](value)
+
+
+def routed(plain: Any) -> Any:
+    """The function that does what `plain` does, by its routes."""
+    routes: Any = {}, {}  # while nothing is recorded, and while it is; by key: the route, or how often such a call came
+
+    @wraps(plain)
+    def function(*args: Any, **options: Any) -> Any:
+        if heard or Door.call is not plan.call:
+            return plain(*args, **options)
+        known = routes[thread.modes.recording]
+        try:
+            key: Any = tuple([a.spec if isinstance(a, Tensor) else a if type(a) is int else part(a) for a in args])
+            if options:
+                key = (key, *options, *map(part, options.values()))
+            route = known.get(key, 0)
+        except (KeyError, RecursionError):
+            return plain(*args, **options)
+        if type(route) is not int:
+            y = route(*args, *options.values()) if options else route(*args)
+            if y is not None:
+                return y
+            route = 2
+        if route < 2 or route >= TRIES:
+            if route < 2 and len(known) >= MOST:
+                known.clear()
+            known[key] = route + (route < 2)
+            return plain(*args, **options)
+        known[key] = route + 1
+        watch = Watch((*args, *options.values()))
+        y = watch.watched(plain, args, options)
+        known[key] = watch.route(y) or known[key]
+        return y
+
+    return function
+
+
+# ---- watching a call -------------------------------------------------------------------------------------------------------------
+class Here(threading.local):
+    """The call of this thread that is watched."""
+
+    watch: Any = None
+
+
+here = Here()
+
+
+def note(call: Any, xs: Sequence[Any], memory: Sequence[Any], y: Any, attributes: dict[str, Any]) -> None:
+    if here.watch is not None:
+        here.watch.add(call, xs, memory, y, attributes)
+
+
+def told(op: Any, xs: Sequence[Any], y: Any) -> None:
+    if here.watch is not None and (op is None or here.watch.last is not y):
+        here.watch.fits = False
+
+
+def refused(*what: Any) -> None:
+    if here.watch is not None:
+        here.watch.fits = False
+
+
+class Watch(Recorder):
+    """Stands in the device's stream and in the bus while a function runs, and writes down its planned calls and its checks; `fits`: whether
+    that is all there is. `names` says what a route calls each tensor, by id, `buffers` its memory; `lines` are the route's."""
+
+    def __init__(self, values: tuple):
+        super().__init__()
+        self.alive, self.constants, self.lines = [], [], []  # type: ignore[var-annotated]
+        self.names, self.buffers = {}, {}  # type: ignore[var-annotated]
+        self.parameters = [self.parameter(v, f"a{i}") for i, v in enumerate(values)]
+        self.fits = here.watch is None and len(self.alive) > 0 and not self.alive[0].device.recorders
+        self.last: Any = None  # what the planned call gave that was noted last
+
+    def parameter(self, value: Any, name: str) -> str:
+        """What a route calls this argument; Tensors in it have names of their own."""
+        if isinstance(value, Tensor):
+            name = f"t{len(self.alive)}"
+            if (first := self.names.setdefault(id(value), name)) != name:  # given twice: so it has to be then
+                self.lines += [f"if {name} is not {first}:", "    return None"]
+            else:
+                self.buffers[id(value.buffer)] = "" if id(value.buffer) in self.buffers else name
+            self.alive.append(value)
+        elif type(value) in (tuple, list) and value:
+            at = len(self.lines)
+            parts = "".join([f"{self.parameter(v, f'{name}_{i}')}, " for i, v in enumerate(value)])
+            self.lines.insert(at, f"{parts} = {name}")
+        return name
+
+    def watched(self, run: Callable[..., Any], args: tuple, options: dict[str, Any]) -> Any:
+        """run(*args, **options); after it `route` has what can be run instead."""
+        if not self.fits:
+            return run(*args, **options)
+        listening: Any = (planned, note), (heard, told), *[(topic, refused) for topic in (seen, changed, before, assigned, outside)]
+        here.watch = self
+        for topic, hear in listening:
+            topic.append(hear)
+        try:
+            with divert(self.alive[0].device, self):
+                y = run(*args, **options)
+        finally:
+            here.watch = None
+            for topic, hear in listening:
+                topic.remove(hear)
+        return y
+
+    def route(self, y: Any) -> Any:
+        """What gives such results from such tensors; None where there is no such thing."""
+        result = self.result(y)
+        if not self.fits:
+            return None
+        return template((*self.lines, f"return {result}"), *self.parameters)(self.constants)
+
+    # ---- what is noted -----------------------------------------------------------------------------------------------------------
+    def add(self, call: Any, xs: Sequence[Any], memory: Sequence[Any], y: Any, attributes: dict[str, Any]) -> None:
+        """A planned call."""
+        if call.run is None:
+            self.fits = False
+            return
+        taken = [self.taken(x) for x in xs]
+        self.last, ys = y, y if type(y) is tuple else (y,)
+        numbers = [*memory[: len(xs)], *takewhile(lambda n: isinstance(n, np.generic), memory[len(xs) :])]
+        inputs = [f"{t}.buffer" if isinstance(x, Tensor) else self.constant(n) for t, x, n in zip(taken, xs, numbers, strict=False)]
+        inputs += [self.constant(n) for n in numbers[len(xs) :]]
+        made, count = self.constant(call), len(self.alive)
+        for i, t in enumerate(ys, count):
+            self.names[id(t)] = f"t{i}"
+            self.buffers.setdefault(id(t.buffer), f"t{i}")
+        self.alive += ys
+        self.lines += [f"m = [{', '.join(inputs)}]", *([f"{made}.run(m)"] if call.any_size or call.does else [])]
+        results = f"t{count}" if call.single else "".join([f"t{i}, " for i in range(count, len(self.alive))])
+        self.lines.append(f"{results} = {made}.finish({made}, ({''.join([f'{t}, ' for t in taken])}), m, {self.constant(attributes)})")
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        super().after(check, *buffers)
+        found = [self.buffers.get(id(b), "") for b in buffers]
+        self.fits = self.fits and isinstance(check, Required) and "" not in found
+        if self.fits:
+            rule, within = self.constant(check.check), self.constant(check.within)  # type: ignore[attr-defined]
+            self.lines.append(f"{self.constant(self.device)}.require({rule}, {', '.join([f'{t}.buffer' for t in found])}, within={within})")
+
+    def constant(self, value: Any) -> str:
+        if value is None:
+            return "None"
+        self.constants.append(value)
+        return f"k{len(self.constants) - 1}"
+
+    def taken(self, x: Any) -> str:
+        """What an input of a planned call is in the route."""
+        name = self.names.get(id(x))
+        if name is not None or not isinstance(x, Tensor):
+            return name or self.constant(x)
+        source, b, broken = self.buffers.get(id(x.buffer)), x.buffer, x.broken
+        if source is None:  # kept from before, as tables are
+            free = b.root is b.stands_for is broken is None and self.number_of(b) is None and b.device is self.device
+            self.fits = self.fits and free and not x.spec.tracked
+            return self.constant(x)
+        self.names[id(x)] = name = f"t{len(self.alive)}"
+        self.fits = self.fits and source != "" and not x.spec.tracked
+        if self.fits and broken is not None:
+            whole = self.alive[int(source[1:])]
+            self.fits = broken[0] == "detach" and whole.requires_grad and whole.shape == x.shape
+        self.lines.append(f"{name} = Tensor({source}.buffer, {self.constant(x.spec)})" if broken is None else f"{name} = {source}.detach()")
+        self.alive.append(x)
+        return name
+
+    def result(self, y: Any) -> str:
+        """The results as the function gave them."""
+        if isinstance(y, tuple | list):
+            parts = "".join([f"{self.result(v)}, " for v in y])
+            return f"{self.constant(type(y))}({parts})" if hasattr(y, "_fields") else f"[{parts}]" if type(y) is list else f"({parts})"
+        self.fits = self.fits and id(y) in self.names
+        return self.names.get(id(y), "")
+
+    # ---- what no route can do ------------------------------------------------------------------------------------------------------
+    def upload(self, array: np.ndarray) -> Buffer:
+        self.fits = False
+        return super().upload(array)
+
+    def download(self, buffer: Buffer) -> np.ndarray:
+        self.fits = self.fits and self.checking > 0
+        return super().download(buffer)
+
+    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
+        self.fits = False
+        super().before(values, buffer)
+
+    def wrote(self, buffer: Buffer) -> None:
+        self.fits = False
+        super().wrote(buffer)
+
+    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
+        self.fits = False
+        return super().report(make, buffer)
+
+
+@lru_cache(4096)
+def template(lines: tuple[str, ...], *parameters: str) -> Any:
+    """What makes a route of its constants, of which the lines have the numbers."""
+    text = f"def route({', '.join(parameters)}):\n" + "".join([f"    {line}\n" for line in lines])
+    code = compile(text, __file__, "exec")  # under this name, so that a search for the user's line skips it
+
+    def made(constants: list[Any]) -> Any:
+        known = {"Tensor": Tensor, **{f"k{i}": k for i, k in enumerate(constants)}}
+        exec(code, known)
+        return known["route"]
+
+    return made

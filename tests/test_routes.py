@@ -1,0 +1,109 @@
+"""Functions made of ops whose calls are written out as routes: what a call gives, records and refuses is what the function itself would."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flamepy as fp
+import flamepy.nn.functional as F
+from flamepy.core.errors import IndexOutOfRange, VersionError
+from flamepy.train.nonfinite import on_result
+
+OFTEN = 6  # calls: more than it takes until there is a route
+
+
+def x(tracked: bool = True) -> fp.Tensor:
+    return fp.tensor(np.linspace(0.5, 1.5, 16, dtype=np.float32).reshape(4, 4), device="plain", requires_grad=tracked)
+
+
+def ids(*numbers: int) -> fp.Tensor:
+    return fp.tensor(list(numbers), device="plain")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: fp.gather(a, 1, ids(0, 1, 2, 3).reshape(4, 1)), lambda a: F.nll_loss(a, ids(0, 1, 2, 3)), lambda a: fp.chunk(a, 2, 1),
+        lambda a: a[1:3, ::2], lambda a: a.T, lambda a: fp.prod(a, 1), fp.nansum, lambda a: fp.argsort(a, 1),
+        lambda a: F.embedding(ids(3, 3, 0), a), lambda a: fp.vdot(a.reshape(-1), a.reshape(-1)), F.normalize,
+        fp.std_mean, lambda a: fp.stack([a, a * 2], 1), lambda a: F.interpolate(a.reshape(1, 1, 4, 4), scale_factor=2),
+    ],
+)  # fmt: skip
+def test_every_call_gives_and_records_the_same(call) -> None:
+    def look() -> tuple:
+        leaf = x()
+        y = call(leaf)
+        first = y[0] if isinstance(y, tuple | list) else y
+        tape = [(e.op.title, list(e.saved), e.where) for e in fp.tape(first)] if first.requires_grad else [first.origin()]
+        gradient = first.sum().backward()[leaf].numpy().tobytes() if first.requires_grad else b""
+        return type(y), [t.numpy().tobytes() for t in (y if isinstance(y, tuple | list) else [y])], tape, gradient
+
+    assert len({repr(look()) for _ in range(OFTEN)}) == 1
+    with fp.no_grad():
+        assert len({repr(call(x())) for _ in range(OFTEN)}) == 1
+
+
+def test_a_tensor_given_twice_and_two_tensors() -> None:
+    a, b = x(), x() * 2
+    for _ in range(OFTEN):
+        assert np.array_equal(fp.outer(a[0], a[0]).numpy(), np.outer(a[0].numpy(), a[0].numpy()))
+        assert fp.inner(a, a).numpy().tobytes() == (a @ a.T).numpy().tobytes()
+    for _ in range(OFTEN):
+        assert fp.inner(a, b).numpy().tobytes() == (a @ b.T).numpy().tobytes()
+
+
+def test_ids_are_checked_in_every_call() -> None:
+    for _ in range(OFTEN):
+        assert fp.index_select(x(), 0, ids(1, 3)).shape == (2, 4)
+    with pytest.raises(IndexOutOfRange, match="index_select: index out of range: 4 at position"):
+        fp.index_select(x(), 0, ids(1, 4))
+
+
+def test_what_draws_or_writes_does_so_in_every_call() -> None:
+    fp.manual_seed(1)
+    assert len({F.dropout2d(fp.ones(1, 64, 1, 1, device="plain"), 0.5).numpy().tobytes() for _ in range(OFTEN)}) == OFTEN
+    norm = fp.nn.BatchNorm1d(4).to("plain")
+    means = [norm(x(False) + 1.0) is not None and norm.running_mean.numpy().tobytes() for _ in range(OFTEN)]
+    assert len(set(means)) == OFTEN
+
+
+def test_equal_numbers_of_other_types_are_told_apart() -> None:
+    for _ in range(OFTEN):
+        assert fp.roll(x(), 1, 0).numpy()[0, 0] == x().numpy()[3, 0]
+        assert fp.nansum(x(False), axis=0, keepdims=False).shape == (4,)
+        assert fp.nansum(x(False), axis=0, keepdims=True).shape == (1, 4)
+    for zero in (0.0, -0.0) * OFTEN:
+        assert np.signbit(fp.clamp(x(False) - 9.0, min=zero).numpy()).all() == np.signbit(zero)
+
+
+def test_autocast_and_listeners_find_the_function_itself() -> None:
+    a, heard = x(), []
+    for _ in range(OFTEN):
+        assert F.linear(a, a).dtype == fp.bmm(a.reshape(1, 4, 4), a.reshape(1, 4, 4)).dtype == fp.float32
+    with fp.autocast(fp.bfloat16):
+        assert fp.bmm(a.reshape(1, 4, 4), a.reshape(1, 4, 4)).dtype == fp.bfloat16
+    with on_result(lambda name, t: heard.append(name)):
+        fp.prod(a, 1)
+    assert "prod" in heard
+
+
+def test_what_was_saved_may_not_be_overwritten() -> None:
+    p = fp.Parameter(x(False))
+    for _ in range(OFTEN):
+        y = fp.prod(p, 1).sum()
+        y.backward()
+    y = fp.prod(p, 1).sum()
+    p.set_data(np.zeros((4, 4), np.float32))
+    with pytest.raises(VersionError, match="a saved value was overwritten"):
+        y.backward()
+
+
+def test_a_captured_step_takes_routes() -> None:
+    a, index = x(False), ids(2, 0)
+    for _ in range(OFTEN):
+        fp.index_select(a, 0, index)
+    step = fp.capture(lambda t, i: fp.index_select(t, 0, i) * 2.0)
+    for k in range(4):
+        got = step(a + float(k), ids(k % 4, 1)).numpy()
+        assert np.array_equal(got, (a.numpy() + np.float32(k))[[k % 4, 1]] * 2)
