@@ -1,4 +1,7 @@
-"""Slices, chunks, splits of the first axis and clones, which a replay reads where they come from. The numbers stay eager's, bit for bit."""
+"""Slices, chunks, splits of the first axis, clones, and transposes that products read: a replay reads them where they come from.
+
+The numbers stay eager's, bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flamepy as fp
+import flamepy.nn.functional as F
 
 pytestmark = pytest.mark.engine
 
@@ -153,6 +157,86 @@ def test_much_is_not_kept_for_a_part_of_it() -> None:
     for _ in range(3):
         few(large), many(large, 290)
     assert (few.program.launches, many.program.launches) == (9, 8)
+
+
+# ---- transposes, on the CPU: its products say which of them give the same bits ------------------------------------------------------
+def drawn(*shape: int, dtype: str = "f4") -> Any:
+    return fp.tensor(np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype))
+
+
+def on_the_cpu(step: Callable[..., Any], *given: Any) -> int:
+    """The launches of the captured step; its results are eager's."""
+    captured = fp.capture(step)
+    for _ in range(3):
+        assert bits(captured(*given)) == bits(step(*given))
+    return captured.program.launches
+
+
+def test_a_product_reads_a_transpose_where_it_lies() -> None:
+    with default_device("cpu"):
+        assert on_the_cpu(lambda q, k: q @ k.mT, drawn(2, 9, 7), drawn(2, 5, 7)) == 1
+        assert on_the_cpu(lambda q, k: q @ k.mT, drawn(2, 3, 7), drawn(2, 5, 7)) == 2  # few rows are summed in another order
+
+
+TURNED: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], int]] = {
+    "both": (lambda x, w: x.T @ w.T, (40, 60), (50, 40), 1),
+    "of itself": (lambda x, w: x.T @ x, (40, 60), (1,), 1),
+    "twice": (lambda x, w: (y := x.T) @ y, (40, 40), (1,), 1),
+    "a part": (lambda x, w: x[10:] @ w[:50].T, (40, 60), (70, 60), 1),
+    "a part of a stack": (lambda x, w: x @ w[1].T, (40, 60), (2, 50, 60), 1),
+    "one for all": (lambda x, w: x @ w.T, (2, 3, 40, 60), (50, 60), 1),
+    "a layer": (lambda x, w: F.linear(x, w.T, w[0, :].sum() * w[0], activation="relu"), (30, 40), (40, 50), 3),
+    "rows of a layer": (lambda x, w: F.linear(x.T, w), (40, 30), (50, 40), 2),
+    "read by others": (lambda x, w: ((y := x.T) @ w, y), (40, 30), (40, 50), 2),
+    "read by others, too": (lambda x, w: (y := x.T) @ w + y.sum(), (40, 30), (40, 50), 4),
+    "of another shape": (lambda x, w: x.T.reshape(30, 80) @ w, (60, 40), (80, 5), 2),
+    "heads": (lambda x, w: x.transpose(1, 2) @ w.transpose(1, 2).mT, (2, 9, 3, 8), (2, 7, 3, 8), 3),
+    "a column": (lambda x, w: x.T @ w, (40, 30), (40, 1), 2),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", TURNED)
+def test_products_of_transposes(name: str, dtype: str) -> None:
+    step, x, w, launches = TURNED[name]
+    with default_device("cpu"):
+        assert on_the_cpu(step, drawn(*x, dtype=dtype), drawn(*w, dtype=dtype)) == launches
+
+
+@pytest.mark.thorough
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 130), st.integers(1, 500), st.integers(1, 300), st.sampled_from(["f4", "f8"]))
+def test_products_of_transposes_of_any_size(m: int, k: int, n: int, dtype: str) -> None:
+    with default_device("cpu"):
+        x, w, xt, wt = (drawn(*shape, dtype=dtype) for shape in ((m, k), (k, n), (k, m), (n, k)))
+        on_the_cpu(lambda x, w, xt, wt: (x @ wt.T, xt.T @ w, xt.T @ wt.T, F.linear(x, w.T)), x, w, xt, wt)
+
+
+@pytest.mark.thorough
+def test_training_with_transposed_weights() -> None:
+    with default_device("cpu"):
+
+        def world() -> tuple[Any, Callable[..., Any]]:
+            w, b = fp.Parameter(drawn(50, 40)), fp.Parameter(drawn(50))
+            optimizer = fp.SGD([w, b], lr=0.1)
+
+            def step(x: Any) -> Any:
+                y = (x @ w.T + b).tanh()
+                loss = (y @ y.mT).mean() + fp.checkpoint(lambda x: (x @ w.T).relu(), x).sum()
+                optimizer.step(loss.backward())
+                return loss, x @ w.T
+
+            return w, step
+
+        (w, step), (v, eager) = world(), world()
+        captured = fp.capture(step)
+        for n in range(5):
+            x = drawn(20, 40)
+            assert bits(captured(x)) == bits(eager(x))
+            if n == 2:
+                w.set_data(w.detach() * 2.0), v.set_data(v.detach() * 2.0)
+            assert bits(w) == bits(v)
 
 
 ROWS = st.tuples(st.integers(0, 6), st.integers(0, 6))

@@ -24,6 +24,7 @@ from ..core.device import is_device_name as is_device_name
 from ..core.errors import DeviceError
 from .run import Action, Required, Run, Step, resolve
 
+Copied = tuple[Any, int, tuple[int, ...]]
 Kernel = Any  # what a stream can launch: only the streams of its device look inside
 
 
@@ -255,8 +256,14 @@ class Device(core.Device):
         """The kernel that does the same as this one for so many elements."""
         return kernel
 
-    def copied(self, s: Step) -> tuple[Any, int] | None:
-        """(memory, from which element on) where all that a launch does is to copy neighbouring numbers of it as they are."""
+    def copied(self, s: Step) -> Copied | None:
+        """(memory, from which element on, ()) where all that a launch does is to copy neighbouring numbers of it as they are; their sides
+        instead of () where it writes the transposes of the matrices that lie there."""
+        return None
+
+    def turned(self, s: Step, places: Sequence[int], sides: tuple[int, ...]) -> Step | None:
+        """The launch with the same result, bit for bit, of float32 or float64 operands of which those at these places of its ins, of
+        matrices with these sides, are stored transposed; None where there is none."""
         return None
 
     def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:

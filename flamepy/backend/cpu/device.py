@@ -20,7 +20,7 @@ import numpy as np
 from ...core.errors import DeviceError, DTypeError
 from ...core.formula import globals_of
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
-from ..base import Buffer, Device, Kernel
+from ..base import Buffer, Copied, Device, Kernel
 from ..formula.bind import bind, making_kernel, reached
 from ..host import FEW, HostStream
 from ..run import Action, Run, Spot, Step
@@ -190,8 +190,11 @@ class CpuDevice(Device):
         narrow, wide, grain = kernel.ways
         return wide if size >= grain else narrow
 
-    def copied(self, s: Step) -> tuple[Any, int] | None:
+    def copied(self, s: Step) -> Copied | None:
         return import_module(".loops.index", __package__).copied(s)  # type: ignore[no-any-return]
+
+    def turned(self, s: Step, places: Sequence[int], sides: tuple[int, ...]) -> Step | None:
+        return import_module(".products.matmul", __package__).turned(s, places, sides)  # type: ignore[no-any-return]
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         loops, dtype = copying(), computed(x.dtype)

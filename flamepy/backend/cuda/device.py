@@ -19,7 +19,7 @@ import numpy as np
 
 from ...core.errors import DeviceError, DTypeError
 from ...dtypes import FLOATS, INTEGERS, computed
-from ..base import Buffer, Device, Kernel
+from ..base import Buffer, Copied, Device, Kernel
 from ..formula.bind import digest, making_kernel, reached, typed
 from ..run import Required, Step
 from .runtime import family
@@ -132,7 +132,7 @@ class CudaDevice(Device):
         each = kernel.per_block
         return kernel.kernel.on(each(size) if callable(each) else family.blocks(size, each), each)
 
-    def copied(self, s: Step) -> tuple[Any, int] | None:
+    def copied(self, s: Step) -> Copied | None:
         return import_module(".loops.moves", __package__).copied(s)  # type: ignore[no-any-return]
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:

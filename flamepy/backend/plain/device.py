@@ -15,7 +15,7 @@ from ...core import plain
 from ...core.dtypes import STORED, computed
 from ...core.kernels import KERNELS, strided_get
 from ...core.ops.shape import contiguous_strides
-from ..base import Buffer, Device
+from ..base import Buffer, Copied, Device
 from ..host import HostStream
 from ..run import Step
 from . import channels, networks, order, recurrent, rows, spans  # noqa: F401  (their kernels enter the list)
@@ -87,14 +87,14 @@ class PlainDevice(Device):
     def copier(self, out: Buffer, x: Buffer) -> Any:
         return convert
 
-    def copied(self, s: Step) -> tuple[Any, int] | None:
+    def copied(self, s: Step) -> Copied | None:
         if s.kernel is convert:
-            return s.ins[0], 0
+            return s.ins[0], 0, ()
         if getattr(s.kernel, "func", None) is not strided_get:
             return None
         sizes, strides, base = s.consts
         near = all([n == 1 or a == b for n, a, b in zip(sizes, strides, contiguous_strides(sizes), strict=True)])
-        return (s.ins[0], base) if near else None
+        return (s.ins[0], base, ()) if near else None
 
     def write(self, buffer: Buffer, values: Sequence[Any]) -> None:
         with np.errstate(all="ignore"):

@@ -283,11 +283,15 @@ def get_launcher(go, outs, ins, sizes, strides, base):
 def copied(s):
     """Device.copied()."""
     if s.kernel.loop is map1 and s.kernel.formula is same:
-        return s.ins[0], 0
-    if s.kernel.loop is not strided_get:
-        return None
-    _, k, _, step, base = s.consts
-    return (s.ins[0], base) if k == 0 and step == 1 else None
+        return s.ins[0], 0, ()
+    if s.kernel.loop is strided_turn:
+        outer, k, *sides, step, base = s.consts
+        dense = step == sides[0] and (k == 0 or (k == 1 and outer[1] == sides[0] * sides[1]))
+        return (s.ins[0], base, tuple(sides)) if dense else None
+    if s.kernel.loop is strided_get:
+        _, k, _, step, base = s.consts
+        return (s.ins[0], base, ()) if k == 0 and step == 1 else None
+    return None
 
 
 @launcher(name="strided_put")

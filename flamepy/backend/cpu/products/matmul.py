@@ -18,7 +18,7 @@ from ..runtime.parallel import elements, many, strips_of, tasks
 from ..runtime.workspace import COLUMNS, SIDE, WIDTH, block_space, wide_space
 from . import half_products
 from .finish import RESULT, SUM, finish, finish_row, flops, run, stands
-from .gemm import PANEL, N, T, gemm
+from .gemm import PANEL, SINGLE, N, T, gemm
 
 STRIP = 48  # rows of a strip, at most: enough that packing a block of B for one strip costs a tenth of multiplying with it
 
@@ -142,6 +142,20 @@ def linear_dw(part, dw, db, g, x, rows, n_out, n_in, has_bias, add_w, add_b):
 def derive(dz, g, kept, piece):
     for c in piece:
         dz[c] = F(g[c], kept[c])
+
+
+def turned(s, places, sides):
+    """Device.turned(): sums over k are the same chain either way, but for products of few rows."""
+    if s.kernel.loop is matmul and s.consts[1] > SINGLE:
+        batch, m, n, k, *ways = s.consts
+        stored = (k, m) if ways[0] else (m, k), (n, k) if ways[1] else (k, n)
+        if any([i > 1 or stored[i] != sides or (s.ins[2 + i] % (sides[0] * sides[1])).any() for i in places]):
+            return None
+        return s._replace(consts=(batch, m, n, k, *[way != (i in places) for i, way in enumerate(ways)]))
+    if s.kernel.loop is linear and s.consts[0] > SINGLE and places == [1]:
+        rows, n, k, flip, *ends = s.consts
+        return s._replace(consts=(rows, n, k, not flip, *ends)) if sides == ((k, n) if flip else (n, k)) else None
+    return None
 
 
 # ---- launchers ----

@@ -266,11 +266,11 @@ def copied(s):
     if kernel is None or kernel.formula is not same or not kernel.raw:
         return None
     if kernel.function is map_runs and s.ins:
-        return s.ins[0], 0
+        return s.ins[0], 0, ()
     if kernel.function not in (spread_runs, spread_each) or len(s.consts) != 3:
         return None
     (_, base, *dims), x, _ = s.consts
-    return (x, base) if dims == [1] else None
+    return (x, base, ()) if dims == [1] else None
 
 
 def turn_launch(go, y, x, dims, way, wide, base):
