@@ -39,7 +39,8 @@ def compared(kind: str, theirs: Any, ours: Any, lengths: Any = None, tolerance: 
     dtype = next(theirs.parameters()).detach().numpy().dtype
     batch_first, directions = theirs.batch_first, 1 + theirs.bidirectional
     x = rng.normal(size=(3, 6, 5) if batch_first else (6, 3, 5)).astype(dtype)
-    start = [rng.normal(size=(theirs.num_layers * directions, 3, 7)).astype(dtype) for _ in range(1 + (kind == "LSTM"))]
+    widths = [theirs.proj_size or 7, 7][: 1 + (kind == "LSTM")]
+    start = [rng.normal(size=(theirs.num_layers * directions, 3, width)).astype(dtype) for width in widths]
     tx, ts = torch.tensor(x, requires_grad=True), [torch.tensor(s, requires_grad=True) for s in start]
     fx, fs = fp.tensor(x, requires_grad=True), [fp.tensor(s, requires_grad=True) for s in start]
     given = tx
@@ -76,6 +77,23 @@ def test_same_numbers_as_pytorch(kind: str, options: dict[str, Any], device: str
         assert list(ours.state_dict()) == list(theirs.state_dict())
         compared(kind, theirs, ours, tolerance=tolerance)
         compared(kind, theirs, ours, [6, 1, 4], tolerance)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True, "bias": False}])
+def test_a_projection_is_pytorchs_too(options: dict[str, Any]) -> None:
+    with default_device("plain"):
+        theirs, ours = pair("LSTM", "float64", proj_size=3, **options)
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+        compared("LSTM", theirs, ours, tolerance=1e-11)
+        compared("LSTM", theirs, ours, [6, 1, 4], 1e-11)
+        x = np.random.default_rng(0).normal(size=(6, 5))
+        y, (h, c) = ours(x)
+        assert y.shape == (6, 3 * len(h)  // ours.num_layers) and h.shape[-1] == 3 and c.shape[-1] == 7
+        np.testing.assert_allclose(y.numpy(), theirs(torch.tensor(x))[0].detach().numpy(), 1e-11, 1e-12)
+        start = fp.randn(*h.shape[:1], 1, 3, dtype=fp.float64), fp.randn(*c.shape[:1], 1, 7, dtype=fp.float64)
+        x = fp.ones((1, 4, 5) if ours.batch_first else (4, 1, 5), dtype=fp.float64)
+        y, after = ours(x, start, lengths=[0])
+        assert not y.numpy().any() and all((a.numpy() == s.numpy()).all() for a, s in zip(after, start, strict=True))
 
 
 def test_relu_is_pytorchs_too() -> None:
@@ -194,7 +212,9 @@ def test_frozen_weights_cost_nothing_and_detached_states_too() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: nn.LSTM(4, 6, proj_size=2), ValueError, "proj_size=2"),
+        (lambda: nn.GRU(4, 6, proj_size=2), ValueError, "proj_size=2"),
+        (lambda: nn.LSTM(4, 6, proj_size=6), ValueError, "proj_size=6"),
+        (lambda: nn.LSTM(4, 6, proj_size=2)(fp.ones(5, 3, 4), (fp.ones(1, 3, 6),) * 2), fp.errors.ShapeError, r"\(1, 3, 2\)"),
         (lambda: nn.RNN(4, 6, nonlinearity="gelu"), ValueError, "'gelu'"),
         (lambda: nn.GRU(4, 0), fp.errors.ShapeError, "hidden_size"),
         (lambda: nn.LSTM(4, 6)(fp.ones(5, 3, 3)), fp.errors.ShapeError, r"\(5, 3, 3\)"),

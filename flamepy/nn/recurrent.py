@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import ops
 from ..core.errors import ShapeError
 from ..dtypes import as_dtype
 from ..errors import warn
-from ..ops.recurrent import CELLS, over_time, rnn_kind, together
+from ..ops.recurrent import CELLS, lengths_of, over_time, rnn_kind, together
 from ..parameter import Parameter
 from ..tensors import Tensor
 from . import functional as F
@@ -19,10 +21,13 @@ from .module import Module
 PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-def add_weights(layer: Module, suffix: str, gates: int, n_in: int, units: int, bias: bool, device: Any, dtype: Any) -> None:
-    """Put the four parameters of a layer into it, uniform in +-1 / sqrt(units)."""
+def add_weights(
+    layer: Module, suffix: str, gates: int, n_in: int, units: int, bias: bool, device: Any, dtype: Any, projected: int = 0
+) -> None:  # fmt: skip
+    """Put the four parameters of a layer into it, uniform in +-1 / sqrt(units); with a projection five."""
     bound, wide = units**-0.5, gates * units
-    for part, shape in zip(PARTS, ((wide, n_in), (wide, units), (wide,), (wide,)), strict=True):
+    shapes = {part: (wide, *n) for part, n in zip(PARTS, ((n_in,), (projected or units,), (), ()), strict=True)}
+    for part, shape in (shapes | ({"weight_hr": (projected, units)} if projected else {})).items():
         made = bias or part.startswith("weight")
         value = Parameter.uniform(shape, -bound, bound, dtype=dtype, device=device) if made else None
         setattr(layer, part + suffix, value)
@@ -38,10 +43,11 @@ class Recurrent(Module):
         bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
     ):  # fmt: skip
         name = type(self).__name__
-        if proj_size:
-            raise ValueError(f"{name}: no projection: proj_size={proj_size!r}. Leave it out; put a Linear after the layer.")
         flags(name, bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size, 1)
+        self.proj_size = size(name, "proj_size", proj_size)
+        if self.proj_size and (self.cell != "lstm" or self.proj_size >= self.hidden_size):
+            raise ValueError(f"{name}: no projection: proj_size={proj_size!r}. Use it for an LSTM, below hidden_size, or a Linear after it.")
         self.num_layers, self.batch_first, self.bidirectional = size(name, "num_layers", num_layers, 1), batch_first, bidirectional
         self.dropout = Dropout(dropout).p
         if self.dropout and self.num_layers == 1:
@@ -49,8 +55,8 @@ class Recurrent(Module):
         dtype = None if dtype is None else as_dtype(dtype)
         for n in range(self.num_layers):
             for suffix in self.suffixes(n):
-                n_in = input_size if n == 0 else hidden_size * (1 + bool(bidirectional))
-                add_weights(self, suffix, CELLS[self.cell].gates, n_in, hidden_size, bias, device, dtype)
+                n_in = input_size if n == 0 else (proj_size or hidden_size) * (1 + bool(bidirectional))
+                add_weights(self, suffix, CELLS[self.cell].gates, n_in, hidden_size, bias, device, dtype, self.proj_size)
 
     def suffixes(self, n: int) -> list[str]:
         """What the names of layer n's parameters end in, a direction each."""
@@ -59,6 +65,7 @@ class Recurrent(Module):
     def forward(self, x: Any, hx: Any = None, *, lengths: Any = None) -> Any:
         """x (T, B, input_size), with batch_first (B, T, input_size), or (T, input_size) -> (y, state): y is like x but hidden_size wide
         (twice that in two directions), the state after each row's last step (layers * directions, B, hidden_size); an LSTM's is (h, c).
+        With a proj_size (Sak et al. 2014, arXiv:1402.1128) that is the width of y and h.
 
         hx: the state before, zeros if not given. `lengths` (B,): how many steps each row has, in any order, in place of PyTorch's packed
         sequences: y is 0 beyond, and the reverse direction begins at each row's end. Raises ShapeError, IndexOutOfRange.
@@ -88,8 +95,18 @@ class Recurrent(Module):
         """One layer in one direction."""
         w_ih, w_hh, b_ih, b_hh = (getattr(self, part + suffix) for part in PARTS)
         _, *state = together(name, w_hh, *state)
-        gates = linear_in(self.compute_dtype, x, w_ih, b_ih)
-        return over_time(name, self.cell, gates, w_hh, b_hh, state, lengths, suffix.endswith("_reverse"))
+        gates, reverse = linear_in(self.compute_dtype, x, w_ih, b_ih), suffix.endswith("_reverse")
+        if not self.proj_size:
+            return over_time(name, self.cell, gates, w_hh, b_hh, state, lengths, reverse)
+        w_hr, (h0, c0), none = getattr(self, "weight_hr" + suffix), state, None
+        if h0 is not None:  # what it gives the first step's gates comes with x, for it has no form before its projection
+            many = lengths_of(name, np.full(x.shape[1], len(x)) if lengths is None else lengths, gates)
+            first = Tensor.of(name, np.arange(len(x))[:, None], x.device) == (many - 1 if reverse else many * 0)
+            none = ops.filled(c0.shape, 0.0, c0.dtype, c0.device)
+            gates = gates + ops.where(ops.unsqueeze(first, 2), F.linear(h0, w_hh), 0.0)
+        y, h, c = over_time(name, self.cell, gates, w_hh @ w_hr, b_hh, (none, c0), lengths, reverse)
+        y, h = F.linear(y, w_hr), F.linear(h, w_hr)
+        return y, h if h0 is None else ops.where(ops.unsqueeze(many > 0, 1), h, h0), c
 
     def starts(self, name: str, hx: Any, batch: int, single: bool) -> Any:
         """The state each layer and direction begins with: (h,), or (h, c)."""
@@ -100,16 +117,16 @@ class Recurrent(Module):
         if len(given) != count:
             wanted = "(h, c)" if count == 2 else "h alone"
             raise ShapeError(f"{name}: the state is not {wanted}: {type(hx).__name__}. Pass what a call returned.")
-        shape = (total, self.hidden_size) if single else (total, batch, self.hidden_size)
         found = [Tensor.of(name, s, self.weight_hh_l0.device) for s in given]  # type: ignore[attr-defined]
-        for s in found:
+        for s, units in zip(found, (self.proj_size or self.hidden_size, self.hidden_size), strict=False):
+            shape = (total, units) if single else (total, batch, units)
             if s.shape != shape:
                 raise ShapeError(f"{name}: the state has another shape: {s.shape}. Use {shape}, (layers * directions, batch, hidden_size).")
         found = [ops.unsqueeze(s, 1) for s in found] if single else found
         return iter([tuple([s[i] for s in found]) for i in range(total)])
 
     def extra(self) -> str:
-        shown = {"num_layers": 1, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        shown = {"num_layers": 1, "batch_first": False, "dropout": 0.0, "bidirectional": False, "proj_size": 0}
         options = [f"{name}={getattr(self, name)}" for name, usual in shown.items() if getattr(self, name) != usual]
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *options])
 
