@@ -1,5 +1,5 @@
 """Other libraries' habits: `dim`, `keepdim` and the like are taken for `axis` and `keepdims`, by ops and by functions composed of them;
-x.size()."""
+x.size(); add(alpha=)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import functools
 from typing import Any
 
 from .core.door import Door
-from .core.errors import IndexOutOfRange
+from .core.errors import DTypeError, IndexOutOfRange
+from .core.op import SCALARS
 from .core.spec import Spec
-from .core.tensor import attach
+from .core.tensor import Tensor, attach
+from .dtypes import is_number
 
 ALIASES = {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
 SPELT = {  # the same and less frequent ones: what each may stand for
@@ -19,14 +21,26 @@ SPELT = {  # the same and less frequent ones: what each may stand for
 IGNORED = {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 
 
-def spoken(op: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of an op by the names that it has for them; without those that say nothing to an op that could take them by name."""
+SCALED = {"add", "sub"}  # ops that take PyTorch's alpha=, which the second input is multiplied by
+
+
+def spoken(op: Any, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments of an op, options by the names that it has for them; without those that say nothing to an op that could take them by
+    name."""
     found = {}
+    if op.name in SCALED and len(args) == 2 and "alpha" in options:
+        alpha = options["alpha"]
+        if not is_number(alpha):
+            raise DTypeError(f"{op.name}: alpha is no number: {alpha!r}. Use a float or an int.")
+        a, b = args
+        if not isinstance(b, SCALARS):
+            b = Tensor.of(op.name, b, a.device if isinstance(a, Tensor) else None)
+        args, options = (a, b * alpha), {k: v for k, v in options.items() if k != "alpha"}
     for key, value in options.items():
         own = next((name for name in SPELT.get(key, ()) if name in op.attributes and key not in op.attributes), key)
         if own in op.attributes or own in op.named or value is not None or key not in IGNORED or not op.named:
             found[own] = value
-    return found
+    return args, found
 
 
 def composed(name: str, function: Any) -> Any:

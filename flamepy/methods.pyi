@@ -30,7 +30,7 @@ class Methods(TensorMethods):
     def acosh(self) -> Tensor:
         """The number, 0 or more, whose cosh is x; NaN below 1. See flamepy.acosh."""
     # flamepy/core/ops/pointwise.py: "add"
-    def add(self, b: TensorLike, /) -> Tensor:
+    def add(self, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
         """a + b. See flamepy.add."""
     # flamepy/ops/vectors.py: addbmm
     def addbmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -896,8 +896,8 @@ class Methods(TensorMethods):
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x). See flamepy.rsqrt."""
     # flamepy/ops/spellings.py: rsub
-    def rsub(self, b: TensorLike) -> Tensor:
-        """b - a. Shapes and types: as sub. See flamepy.rsub."""
+    def rsub(self, b: TensorLike, alpha: int = 1) -> Tensor:
+        """b - alpha * a. Shapes and types: as sub. See flamepy.rsub."""
     # flamepy/ops/attention.py: scaled_dot_product_attention
     def scaled_dot_product_attention(
         self,
@@ -1056,10 +1056,10 @@ class Methods(TensorMethods):
     def std_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
         """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's). See flamepy.std_mean."""
     # flamepy/core/ops/pointwise.py: "sub"
-    def sub(self, b: TensorLike, /) -> Tensor:
+    def sub(self, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
         """a - b. See flamepy.sub."""
     # flamepy/core/ops/pointwise.py: "sub"
-    def subtract(self, b: TensorLike, /) -> Tensor:
+    def subtract(self, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
         """a - b. See flamepy.subtract."""
     # flamepy/core/ops/reduce.py: sum
     @overload

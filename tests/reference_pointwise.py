@@ -104,9 +104,9 @@ POINTWISE = {
     "lerp": case(lambda a, b, w: a + w * (b - a), R, R, R, shapes=THREE),
     "addcmul": case(lambda x, a, b, value=1.0: x + value * a * b, R, R, R, shapes=THREE, attrs=[{}, {"value": -0.5}]),
     "addcdiv": case(lambda x, a, b, value=1.0: x + value * a / b, R, R, POSITIVE, shapes=THREE, attrs=[{}, {"value": -0.5}]),
-    "add": case(np.add, R, R),
+    "add": case(lambda a, b, alpha=1: a + alpha * b, R, R, also=[(((3, 1), (4,)), (), {"alpha": 2.0})]),
     "sub": case(np.subtract, R, R),
-    "rsub": case(lambda a, b: b - a, R, R),
+    "rsub": case(lambda a, b, alpha=1: b - alpha * a, R, R, also=[(((3,), (3,)), (), {"alpha": -0.5})]),
 }
 
 # Ops without a public name, and the public one whose line exercises them.

@@ -70,3 +70,20 @@ def test_captured_steps() -> None:
         x, y = of(0.5 + i, -1.0, 2.0), of(1.0, 0.5, -2.0)
         assert captured(x, y).item() == step(x, y).item()
         assert bits(fp.tensor([i, 2], dtype="uint8")).tolist() == [2 * i + 1, 5]
+
+
+def test_alpha_of_add_and_sub() -> None:
+    x = fp.tensor([1.0, 2.0], device="plain")
+    for call, want in (
+        (lambda: fp.add(x, [1.0, 2.0], alpha=2), [3.0, 6.0]), (lambda: x.sub(3, alpha=2), [-5.0, -4.0]),
+        (lambda: fp.add(5.0, x, alpha=3), [8.0, 11.0]), (lambda: fp.subtract(x, np.ones(1, "f4"), alpha=0.5), [0.5, 1.5]),
+    ):  # fmt: skip
+        assert [call().tolist() for _ in range(3)] == [want] * 3
+    assert fp.add(fp.tensor([1], device="plain"), 2, alpha=3).dtype == fp.int64
+    for error, bad, word in (
+        (fp.DTypeError, lambda: x.add(x, alpha="2"), "add: alpha is no number: '2'"),
+        (TypeError, lambda: x.mul(x, alpha=2), "mul: unknown option: alpha=2"),
+        (TypeError, lambda: fp.add(x, alpha=2), "add: wrong number of inputs"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=word):
+            bad()

@@ -88,7 +88,7 @@ def test_a_projection_is_pytorchs_too(options: dict[str, Any]) -> None:
         compared("LSTM", theirs, ours, [6, 1, 4], 1e-11)
         x = np.random.default_rng(0).normal(size=(6, 5))
         y, (h, c) = ours(x)
-        assert y.shape == (6, 3 * len(h)  // ours.num_layers) and h.shape[-1] == 3 and c.shape[-1] == 7
+        assert y.shape == (6, 3 * len(h) // ours.num_layers) and h.shape[-1] == 3 and c.shape[-1] == 7
         np.testing.assert_allclose(y.numpy(), theirs(torch.tensor(x))[0].detach().numpy(), 1e-11, 1e-12)
         start = fp.randn(*h.shape[:1], 1, 3, dtype=fp.float64), fp.randn(*c.shape[:1], 1, 7, dtype=fp.float64)
         x = fp.ones((1, 4, 5) if ours.batch_first else (4, 1, 5), dtype=fp.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch_adapters import Row, given
+from torch_adapters import Row
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -40,7 +40,7 @@ POINTWISE: dict[str, Row] = {
     **{f"nn.functional.{name}": Row(name, getattr(F, name), edge=at_infinity) for name in ("mish", "softsign")},
     # PyTorch's rules have constants in float32.
     **{f"nn.functional.{name}": Row(name, getattr(F, name), rough="float64") for name in ("hardsigmoid", "celu")},
-    **{name: Row(name, getattr(fp, name), given("alpha")) for name in ("add", "sub", "rsub")},
+    **{name: Row(name, getattr(fp, name)) for name in ("add", "sub", "rsub")},
     "sgn": Row("sign", fp.sgn, edge=at_nan),  # sign(NaN) is NaN here, 0 in PyTorch
     "heaviside": Row("heaviside", fp.heaviside, edge=at_nan),
     "round": Row("round", lambda x, decimals=0: fp.round(x, decimals)),

@@ -14,18 +14,18 @@ from .spec import Spec
 
 class Door:
     """`caller(op)`: the function by which users call an op; `composed(name, function)`: the same for one made of ops;
-    `spoken(op, options)`: what a caller named, by the names that it has here. `call(op, inputs, attributes, numbers)`: a call whose inputs
-    are Tensors of fitting types, numbers or None; `numbers`: the attributes as kernels take them, where they are numbers. `rule(entry, gs,
-    cotangents)`: cotangents of an entry's inputs. `form(op, inputs, dtype)`: the form of a custom op that takes these inputs, of this
-    type together. `saves(op, names, tracked, attributes)`: of the values that its rule names, those that are saved. `backward(loss,
-    gradient, retain_graph, create_graph)`: the gradients, a GradientMap.
+    `spoken(op, inputs, options)`: what a caller gave, by the names that it has here. `call(op, inputs, attributes, numbers)`: a call
+    whose inputs are Tensors of fitting types, numbers or None; `numbers`: the attributes as kernels take them, where they are numbers.
+    `rule(entry, gs, cotangents)`: cotangents of an entry's inputs. `form(op, inputs, dtype)`: the form of a custom op that takes these
+    inputs, of this type together. `saves(op, names, tracked, attributes)`: of the values that its rule names, those that are saved.
+    `backward(loss, gradient, retain_graph, create_graph)`: the gradients, a GradientMap.
     `checked(name, function)`: a part of a user's op, made independent of its module; `tried(name, formula, rules, inputs, attributes)`
     refuses what does not fit; `resulted(op, found)` and `derived(op, entry, found, shapes)` what a user's forward and rule returned.
     `explain(op, published)`: what help() says of an op. `tensor(data, dtype, device)`: data that is made a Tensor. `spec(shape, dtype,
     device, tracked)`: a Spec; `number(value, dtype)`: a number of Python's as kernels take it."""
 
     caller: Callable[[Any], Callable[..., Any]] = staticmethod(lambda op: op.general())
-    spoken: Callable[[Any, dict[str, Any]], dict[str, Any]] = staticmethod(lambda op, options: options)
+    spoken: Callable[[Any, tuple, dict[str, Any]], tuple[tuple, dict[str, Any]]] = staticmethod(lambda op, args, options: (args, options))
     composed: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)
     call: Callable[..., Any]
     checked: Callable[[str, Any], Any] = staticmethod(lambda name, function: function)

@@ -98,13 +98,13 @@ class Op:
 
     def bound(self, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """(inputs, attributes) of a call, None for an input that was left out; refuses what is unknown or missing."""
+        args, options = Door.spoken(self, args, options) if options else (args, options)
         n, known = len(args) if self.variadic else len(self.inputs), ", ".join((*self.inputs, *self.attributes))
         if len(args) > n + len(self.attributes):
             raise TypeError(f"{self.name}: too many arguments: {len(args)}. Takes {known}.")
         if not self.named and len(args) < n:
             raise TypeError(f"{self.name}: wrong number of inputs: {len(args)}. Expected {', '.join(self.inputs)}.")
         xs, given = args[:n], dict(zip(self.attributes, args[n:], strict=False))
-        options = Door.spoken(self, options) if options else options
         for key, value in options.items():
             if key in self.attributes:
                 given[key] = value

@@ -47,7 +47,7 @@ class Recurrent(Module):
         self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size, 1)
         self.proj_size = size(name, "proj_size", proj_size)
         if self.proj_size and (self.cell != "lstm" or self.proj_size >= self.hidden_size):
-            raise ValueError(f"{name}: no projection: proj_size={proj_size!r}. Use it for an LSTM, below hidden_size, or a Linear after it.")
+            raise ValueError(f"{name}: no projection: proj_size={proj_size!r}. Below hidden_size an LSTM has one; else use a Linear.")
         self.num_layers, self.batch_first, self.bidirectional = size(name, "num_layers", num_layers, 1), batch_first, bidirectional
         self.dropout = Dropout(dropout).p
         if self.dropout and self.num_layers == 1:

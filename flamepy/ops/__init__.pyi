@@ -113,7 +113,7 @@ def adaptive_max_pool3d(x: TensorLike, output_size: TensorLike, return_indices: 
     """
 
 # flamepy/core/ops/pointwise.py: "add"
-def add(a: TensorLike, b: TensorLike, /) -> Tensor:
+def add(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
     """a + b.
 
     Shapes: those of the inputs broadcast.
@@ -3620,8 +3620,8 @@ def rsqrt(x: TensorLike, /) -> Tensor:
     """
 
 # flamepy/ops/spellings.py: rsub
-def rsub(a: TensorLike, b: TensorLike) -> Tensor:
-    """b - a. Shapes and types: as sub.
+def rsub(a: TensorLike, b: TensorLike, alpha: int = 1) -> Tensor:
+    """b - alpha * a. Shapes and types: as sub.
     >>> fp.rsub(fp.tensor([1.0, 2.0]), 10.0).tolist()
     [9.0, 8.0]
     """
@@ -4074,7 +4074,7 @@ def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) 
     """
 
 # flamepy/core/ops/pointwise.py: "sub"
-def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
+def sub(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
     """a - b.
 
     Shapes: those of the inputs broadcast.
@@ -4088,7 +4088,7 @@ def sub(a: TensorLike, b: TensorLike, /) -> Tensor:
     """
 
 # flamepy/core/ops/pointwise.py: "sub"
-def subtract(a: TensorLike, b: TensorLike, /) -> Tensor:
+def subtract(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
     """a - b.
 
     Shapes: those of the inputs broadcast.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from ..core.op import HOMES, PUBLIC, SCALARS, publish
@@ -29,12 +30,18 @@ define(
 )  # fmt: skip
 
 
+for _function in (pointwise.add, pointwise.sub):  # see SCALED in habits.py
+    _taken: Any = _function.__signature__
+    _alpha = inspect.Parameter("alpha", inspect.Parameter.KEYWORD_ONLY, default=1)
+    _function.__signature__ = _taken.replace(parameters=[*_taken.parameters.values(), _alpha])
+
+
 @composed
-def rsub(a: Any, b: Any) -> Any:
-    """b - a. Shapes and types: as sub.
+def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """b - alpha * a. Shapes and types: as sub.
     >>> fp.rsub(fp.tensor([1.0, 2.0]), 10.0).tolist()
     [9.0, 8.0]"""
-    return pointwise.sub(b, a)
+    return pointwise.sub(b, a) if alpha == 1 else pointwise.sub(b, a, alpha=alpha)
 
 
 @composed
