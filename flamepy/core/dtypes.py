@@ -51,7 +51,7 @@ def checked_number(name: str, what: str, value: Any) -> float:
 
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
     """A supported dtype from whatever NumPy takes for one, or another library's of that name. Raises DTypeError, which says what is
-    `wrong` and what `others` there are."""
+    `wrong` ({}: the dtype) and what `others` there are."""
     if isinstance(dtype, np.dtype) and dtype in DTYPES:  # sooner
         return dtype
     found: Any = None
@@ -61,7 +61,7 @@ def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtyp
             break
     if found not in DTYPES:
         known = ", ".join([*sorted(map(str, DTYPES)), *others])
-        raise DTypeError(f"{wrong or f'dtype: not supported: {name}'}. Use one of {known}.")
+        raise DTypeError(f"{wrong.format(dtype) or f'dtype: not supported: {name}'}. Use one of {known}.")
     return found  # type: ignore[no-any-return]
 
 

@@ -154,7 +154,7 @@ class CoreMethods:
         elif target is not None:
             dtype = target
         if dtype is not None:
-            dtype = as_dtype(dtype, f"to: neither a dtype nor a device: {dtype!r}", tuple(openers))
+            dtype = as_dtype(dtype, "to: neither a dtype nor a device: {!r}", tuple(openers))
         moved = self if device is None else copy.move(self, device_of(device))
         return moved if dtype is None or dtype == self.dtype else copy.cast(moved, dtype)  # type: ignore[no-any-return]
 
@@ -250,7 +250,7 @@ def uploaded(array: np.ndarray, device: Device) -> Tensor:
     """A tensor with the numbers of an array, which the host has read. Raises DTypeError for a type that is not supported."""
     if heard:
         heard(None, (array,), None)
-    return Tensor(device.upload(array), Door.spec(array.shape, as_dtype(array.dtype, f"tensor: not supported: {array.dtype}"), device))
+    return Tensor(device.upload(array), Door.spec(array.shape, as_dtype(array.dtype, "tensor: not supported: {}"), device))
 
 
 Door.tensor = staticmethod(copied)

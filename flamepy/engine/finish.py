@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from ..bus import Topic, heard
 from ..core import ids
 from ..core.call import mark_broken
+from ..core.modes import thread
 from ..core.tape import TapeEntry, is_inside, next_serial
 from ..core.tensor import Tensor
 from .remade import let_go
@@ -43,6 +44,7 @@ Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
 FEW = 6  # numbers that are written out one by one; more are looped over
 Places = tuple[int, ...] | None  # None: too many, or too high, to be written out
 
+USER_FRAME = ["frame = getframe(2)", "while inside[frame.f_code.co_filename] and frame.f_back is not None:", "    frame = frame.f_back"]
 planned = Topic()  # (what finish() was given, and its result): a planned call is done; told only where somebody hears what ops do
 
 
@@ -96,7 +98,7 @@ def written(form: Form) -> Finish:
     known: dict[str, Any] = {
         **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "ids": ids, "next_serial": next_serial},
         **{"heard": heard, "planned": planned, "let_go": let_go, "slots_of": slots_of},
-        **{"mark_broken": mark_broken, "getframe": _getframe, "inside": inside},
+        **{"mark_broken": mark_broken, "thread": thread, "getframe": _getframe, "inside": inside},
     }
     exec(compile(text, __file__, "exec"), known)  # under this name, so that a search for the user's line skips it
     return known["finish"]  # type: ignore[no-any-return]
@@ -115,9 +117,7 @@ def recorded(form: Form) -> list[str]:
     lines = ["entry = new(TapeEntry)", "entry.serial = next_serial()"]
     lines += ["entry.call, entry.attributes = call, attributes"]
     lines += [f"entry.output_ids = {'(y.id,)' if form.single else '[t.id for t in y]'}"]
-    lines += kept(form) + inputs(form)
-    lines += ["frame = getframe(2)", "while inside[frame.f_code.co_filename] and frame.f_back is not None:"]
-    lines += ["    frame = frame.f_back", "entry.code = frame.f_code, frame.f_lasti"]
+    lines += [*kept(form), *inputs(form), *USER_FRAME, "entry.code = frame.f_code, frame.f_lasti"]
     lines += ["y.entry = entry"] if form.single else ["for slot, t in enumerate(y):", "    t.entry, t.slot = entry, slot"]
     return lines
 
@@ -154,6 +154,9 @@ def inputs(form: Form) -> list[str]:
 
 def unrecorded(form: Form) -> list[str]:
     """Remember in y where the chain from a tracked tensor broke."""
+    if form.breaks and form.single and form.tensors == (0,):  # the most usual such call, as mark_broken() does it
+        why = "'its result has no gradient' if thread.modes.recording else 'under no_grad()'"
+        return [*USER_FRAME, f"y.broken = call.op.title, {why}, (frame.f_code, frame.f_lasti)"]
     if form.breaks:
         return ["mark_broken(call.op, xs, y)"]
     if form.tensors is None:

@@ -254,7 +254,7 @@ class Module:
         if hasattr(dtype, "dtype") and not isinstance(dtype, type):  # NumPy would take its dtype
             raise DTypeError(f"to: neither a dtype nor a device: a {type(dtype).__name__}. Use to(dtype=x.dtype, device=x.device).")
         if dtype is not None:
-            dtype = as_dtype(dtype, f"to: neither a dtype nor a device: {dtype!r}")
+            dtype = as_dtype(dtype, "to: neither a dtype nor a device: {!r}")
             if dtype not in FLOATS:
                 raise DTypeError(f"to: parameters are floats: {dtype}. Use float32, float64, float16 or bfloat16.")
         device = None if device is None else device_of(device)

@@ -23,7 +23,7 @@ from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, 
 from ..base import Buffer, Copied, Device, Kernel
 from ..formula.bind import bind, making_kernel, reached
 from ..host import FEW, HostStream
-from ..run import Action, Run, Spot, Step
+from ..run import Action, Required, Run, Spot, Step
 from .runtime import chain, family, memory, settings
 from .runtime.memory import ALIGN, APART, WHOLE, allocator, stored
 from .runtime.settings import threads
@@ -116,6 +116,10 @@ class CpuStream(HostStream):
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]
         kernel.call(threads() if kernel.wide else 1, *arguments, *consts)
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        if not isinstance(check, Required) or not check.holds(buffers):
+            check(*buffers)
 
     def prepare(
         self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]

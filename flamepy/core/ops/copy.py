@@ -73,7 +73,7 @@ def cast(x, dtype=float32):
     >>> fp.cast(fp.tensor([1.7, -1.7]), fp.int64).tolist()
     [1, -1]
     """
-    y = like(x, dtype=as_dtype(dtype, f"cast: not supported: {dtype}"))
+    y = like(x, dtype=as_dtype(dtype, "cast: not supported: {}"))
     if not {x.dtype, y.dtype}.isdisjoint(STORED) and not {x.dtype, y.dtype}.isdisjoint(INTEGERS):
         between = like(x, dtype=computed(x.dtype if x.dtype in STORED else y.dtype))  # no device converts these at once
         copy_into(between, x)
