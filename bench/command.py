@@ -37,6 +37,7 @@ HELP = """Time flamepy beside PyTorch and JAX. Results are compared first: where
 \b
 SUITE is one or more of
   kernels     each kernel at several sizes, forward and backward
+  ops         one million numbers through every other op
   products    a matrix product on one core, from three loops to packed blocks
   dispatch    the overhead of one op: 16 numbers, tracked
   optim       norm, clip and AdamW over 124 million parameters

@@ -31,6 +31,7 @@ class Flamepy:
         import flamepy.nn.functional as F
 
         self.fp, self.F = fp, F
+        self.t = fp  # what is spelled as in PyTorch
         for name in ("relu", "silu", "tanh", "exp", "softmax", "log_softmax", "linear", "embedding", "cross_entropy", "conv2d"):
             setattr(self, name, getattr(F, name, None) or getattr(fp, name))
 
@@ -92,7 +93,7 @@ class Flamepy:
 
 class Torch:
     def __init__(self, compiled: bool = False) -> None:
-        torch = self.torch = torch_module()
+        torch = self.torch = self.t = torch_module()
         self.compiled = compiled
         self.F = torch.nn.functional
         for name in ("relu", "silu", "linear", "embedding", "cross_entropy"):

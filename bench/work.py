@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SUITES = ("kernels", "products", "dispatch", "optim", "transforms", "step", "control", "gpu")
+SUITES = ("kernels", "ops", "products", "dispatch", "optim", "transforms", "step", "control", "gpu")
 MODES = ("eager", "replay")
 
 

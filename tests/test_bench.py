@@ -243,7 +243,7 @@ def test_a_tiny_step_from_end_to_end():
         (["steps"], "flamepy bench: no such suite: 'steps'. Did you mean step?"),
         (
             ["all-of-it"],
-            "flamepy bench: no such suite: 'all-of-it'. Use kernels, products, dispatch, optim, transforms, step, control, gpu.",
+            "flamepy bench: no such suite: 'all-of-it'. Use kernels, ops, products, dispatch, optim, transforms, step, control, gpu.",
         ),
         (["step", "--work", "gtp-a"], "flamepy bench: no such work in step: 'gtp-a'. Did you mean gpt-a?"),
         (["step", "--work", "zzz"], "flamepy bench: no such work in step: 'zzz'. Use gpt-a, "),
