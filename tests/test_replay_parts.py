@@ -106,6 +106,36 @@ def test_what_is_written_in_between_is_copied_before() -> None:
     assert captured.program.launches == 7  # with `early` as the only copy
 
 
+def test_a_queue_that_is_shifted_by_a_row() -> None:
+    def world() -> tuple[Any, Callable[[Any], Any]]:
+        queue = fp.Parameter(np.zeros((4, 4), "f4"), requires_grad=False)
+
+        def step(x: Any) -> Any:
+            old, all_of_it = queue.detach()[1:], queue.detach().clone()
+            queue.set_data(fp.cat([old, x[:1]]))
+            queue.set_data(queue.detach().clone() + all_of_it)
+            return all_of_it, old, queue.detach()[2], queue.detach().T @ x[:4]
+
+        return queue, step
+
+    (queue, step), (other, eager) = world(), world()
+    captured = fp.capture(step)
+    for n in range(5):
+        assert bits(captured(fp.tensor(X + n))) == bits(eager(fp.tensor(X + n)))
+        assert bits(queue) == bits(other)
+
+
+def test_memory_of_a_part_that_was_moved() -> None:
+    params = fp.ParameterDict({"a": fp.Parameter(X), "b": fp.Parameter(X)})
+    captured = fp.capture(lambda x: params["a"][1:3].exp() + x[:2])
+    for n in range(20):  # also where the record is checked
+        found = captured(fp.tensor(X + n))
+    np.testing.assert_array_equal(found.numpy(), np.exp(X[1:3]) + (X + 19)[:2])
+    params.pack()
+    with pytest.raises(fp.CaptureError, match=r"moved .* pack"):
+        captured(fp.tensor(X))
+
+
 def test_checks_look_at_copies() -> None:
     def step(x: Any, ids: Any) -> Any:
         return x[ids[1:]] + x[:1]
