@@ -88,6 +88,8 @@ FLAGS: dict[str, tuple[Callable[[], Any], str]] = {
     "norm of queries": (lambda: nn.MultiHeadAttention(4, 2, qk_norm="x"), "MultiHeadAttention: qk_norm is no yes or no: 'x'"),
     "no iterations": (lambda: nn.utils.spectral_norm(nn.Linear(1, 1), n_power_iterations=0), "spectral_norm: n_power_iterations is not a"),
     "a module": (lambda: nn.utils.parameters_to_vector(nn.ModuleList([nn.ReLU()])), "parameters_to_vector: not a Parameter: ReLU"),
+    "decay": (lambda: fp.Prodigy(nn.Linear(1, 1), decouple="no"), "Prodigy: decouple is no yes or no: 'no'"),
+    "mode": (lambda: fp.SGDScheduleFree(nn.Linear(1, 1)).train("no"), "SGDScheduleFree.train: no yes or no: 'no'"),
     "numbers": (lambda: nn.utils.parameters_to_vector([1.0]), "parameters_to_vector: not a Parameter: float"),
     "use_reentrant": (lambda: fp.checkpoint(nn.ReLU(), fp.tensor(X), use_reentrant=False), "checkpoint: an option of PyTorch's: use_re"),
 }
@@ -106,6 +108,46 @@ def test_a_weight_that_is_made_is_not_set() -> None:
     with raises(fp.StateError, "Linear: made of other parameters at each call, and not set: weight. Remove the norm first."):
         layer.weight = fp.Parameter.ones((2, 3))
     assert nn.utils.remove_weight_norm(layer).weight.shape == (2, 3)
+
+
+def test_what_is_set_on_a_recurrent_layer_counts() -> None:
+    for layer in (nn.RNN(3, 2), nn.RNNCell(3, 2)):
+        first = layer(fp.tensor(X))
+        layer.nonlinearity = "relu"
+        y = layer(fp.tensor(X))
+        y, first = (t[0] if isinstance(t, tuple) else t for t in (y, first))
+        assert (y.numpy() != first.numpy()).any() and (y.numpy() >= 0).all()
+        layer.nonlinearity = "sin"
+        with raises(ValueError, "unknown nonlinearity: 'sin'"):
+            layer(fp.tensor(X))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("weights", [(True, True), (True, False), (False, True), (False, False)])
+def test_norms_of_integers_are_those_of_floats(dtype: str, weights: tuple[bool, bool]) -> None:
+    x = fp.tensor(np.arange(24).reshape(2, 4, 3).astype(dtype))
+    weight, bias = [fp.tensor(np.arange(4.0) + 0.5) if given else None for given in weights]  # float64
+    wide = fp.float64 if any(weights) else fp.float32
+    for norm in (lambda x: F.group_norm(x, 2, weight, bias), lambda x: F.instance_norm(x, None, None, weight, bias)):
+        assert norm(x).dtype == wide
+        assert (norm(x).numpy() == norm(x.to(wide)).numpy()).all()
+
+
+LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "GRUCell": (lambda: nn.GRUCell(3, 2), (4, 3)), "MultiHeadAttention": (lambda: nn.MultiHeadAttention(4, 2), (2, 3, 4)),
+    "TransformerBlock": (lambda: nn.TransformerBlock(4, 2, causal=True), (2, 3, 4)),
+    "RotaryEmbedding": (nn.RotaryEmbedding, (2, 3, 4)), "LSTM": (lambda: nn.LSTM(3, 2), (4, 2, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_take_lists_and_refuse_none(name: str) -> None:
+    make, shape = LAYERS[name]
+    layer, x = make(), RNG.normal(size=shape).astype("f4")
+    found, wanted = [y[0] if isinstance(y, tuple) else y for y in (layer(x.tolist()), layer(fp.tensor(x)))]
+    assert (found.numpy() == wanted.numpy()).all()
+    with raises((fp.DTypeError, fp.ShapeError), "None"):
+        layer(None)
 
 
 # ---- a captured step, and what changes -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from .. import ops
 from ..core.errors import DTypeError, ShapeError
 from ..dtypes import checked_number
 from ..ops.attention import fused_attention
+from ..tensors import Tensor
 from . import functional as F
 from . import init
 from .activation import GELU
@@ -35,7 +36,7 @@ class RotaryEmbedding(Module):
         """q, and k if given (then both are returned): (..., T, ..., D) with positions along `axis`, offset, offset + 1, ... or those given
         -> the same shapes. Raises ShapeError."""
         options: dict[str, Any] = {"base": self.base, "scale": self.scale, "width": self.rotary_width, "interleaved": self.interleaved}
-        found = [F.rope(x, positions, offset=offset, axis=axis, **options) for x in (q, k) if x is not None]
+        found = [F.rope(x, positions, offset=offset, axis=axis, **options) for x in ((q,) if k is None else (q, k))]
         return found[0] if k is None else tuple(found)
 
     def extra(self) -> str:
@@ -102,6 +103,7 @@ class MultiHeadAttention(Module):
             raise ValueError(
                 "MultiHeadAttention: a mask for a causal layer: causal=True. Pass is_causal=False with it and hide later rows in the mask."
             )
+        q, k, v = (Tensor.of("MultiHeadAttention", x, self.qkv.weight.device) if isinstance(x, list) else x for x in (q, k, v))
         for name, x in (("q", q), ("k", k), ("v", v)):
             if x is not None and (getattr(x, "ndim", 0) < 2 or x.shape[-1] != self.width):
                 raise ShapeError(

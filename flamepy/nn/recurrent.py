@@ -147,8 +147,10 @@ class RNN(Recurrent):
     """h = tanh(W x + b + U h + d), or relu (Elman 1990)."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", *args: Any, **options: Any):
-        self.nonlinearity, self.cell = nonlinearity, rnn_kind("RNN", nonlinearity)
+        self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, num_layers, *args, **options)
+
+    cell = property(lambda self: rnn_kind("RNN", self.nonlinearity))  # type: ignore[assignment]
 
 
 # ---- single steps -----------------------------------------------------------------------------------------------------------------------
@@ -206,8 +208,10 @@ class RNNCell(RecurrentCell):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None, dtype: Any = None
     ):  # fmt: skip
-        self.nonlinearity, self.cell = nonlinearity, rnn_kind("RNNCell", nonlinearity)
+        self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, bias, device, dtype)
+
+    cell = property(lambda self: rnn_kind("RNNCell", self.nonlinearity))  # type: ignore[assignment]
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         """x (B, input_size) or (input_size,), hx = h of the step before, zeros if not given -> h."""

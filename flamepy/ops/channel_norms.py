@@ -14,6 +14,7 @@ from ..core.custom import custom
 from ..core.errors import DTypeError, GradientError, ShapeError
 from ..core.op import launch, like, new
 from ..core.ops.axes import composed
+from ..core.ops.copy import cast
 from ..core.ops.pointwise import rsqrt
 from ..core.ops.reduce import mean as mean_op
 from ..core.ops.reduce import sum as sum_op
@@ -244,6 +245,7 @@ def instance_norm_in(
     if not use_input_stats:
         return batch_norm_in(dtype, x, mean, var, weight, bias, False, 0.0, eps)
     x, weight, bias = tensors_or_none("instance_norm", x, weight, bias)
+    x = as_floats(x, weight, bias)
     known = checked_statistics("instance_norm", x, mean, var, True)
     check_channels("instance_norm", x, weight=weight, bias=bias, **known)
     n, channels, inner = channel_sizes(x.shape)
@@ -255,6 +257,11 @@ def instance_norm_in(
     if mean is not None or var is not None:
         update(known, tuple([mean_op(reshape(t.detach(), (n, channels)), axis=0) for t in now]), momentum)
     return with_weights(reshape(y, x.shape), weight, bias, dtype or x.dtype)
+
+
+def as_floats(x: Any, *weights: Any) -> Any:
+    """x, and in the place of integers floats, of the type that the weights have."""
+    return x if x.dtype in FLOATS else cast(x, next((w.dtype for w in weights if w is not None), float32))
 
 
 def between(x: Any, weight: Any, bias: Any, dtype: Any) -> Any:
@@ -282,6 +289,7 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
 def group_norm_in(dtype: Any, x: Any, num_groups: int, weight: Any, bias: Any, eps: float) -> Any:
     """group_norm() with a result that is rounded to `dtype`, which may be None."""
     x, weight, bias = tensors_or_none("group_norm", x, weight, bias)
+    x = as_floats(x, weight, bias)
     check_channels("group_norm", x, weight=weight, bias=bias)
     groups, (n, channels, inner) = checked_int("group_norm", "num_groups", num_groups), channel_sizes(x.shape)
     if groups < 1 or channels % groups:

@@ -173,7 +173,9 @@ def over_time(name: str, cell: str, gates: Any, w_hh: Any, b_hh: Any, states: Se
 
 def together(name: str, *xs: Any) -> list[Any]:
     """These as Tensors of one float type; None stays None."""
-    found = iter(coerce(name, [x if isinstance(x, Tensor) else np.asarray(x) for x in xs if x is not None], "float")[0])
+    device = next((x.device for x in xs if isinstance(x, Tensor)), None)
+    given = [x if isinstance(x, Tensor | np.ndarray) else Tensor.of(name, x, device) for x in xs if x is not None]
+    found = iter(coerce(name, given, "float")[0])
     return [None if x is None else next(found) for x in xs]
 
 

@@ -196,6 +196,7 @@ def rounding_layer_norm_y(xn, weight, bias, depth):
 
 def residual_norm_in(dtype: Any, x: Any, residual: Any, weight: Any, bias: Any, eps: float, shape: tuple[int, ...]) -> Any:
     """residual_layer_norm() whose norm is rounded to `dtype`, which may be None."""
+    x = x if isinstance(x, Tensor) else Tensor.of("layer_norm", x, None if weight is None else weight.device)
     run = rounding_layer_norm if dtype in HALF and together((x, residual)) == float32 else residual_layer_norm
     return run(x, residual, weight, bias, eps, shape, dtype)
 

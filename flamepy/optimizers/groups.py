@@ -22,7 +22,9 @@ RANGES = {  # from the first number on, below the second
     "lr": POSITIVE, "eps": POSITIVE, "weight_decay": POSITIVE, "momentum": POSITIVE, "lr_decay": POSITIVE, "rho": (0.0, 1.0),
     "alpha": (0.0, 1.0), "momentum_decay": POSITIVE, "initial_accumulator_value": POSITIVE, "dampening": (-math.inf, math.inf),
 }  # fmt: skip
-FLAGS = ("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay")
+FLAGS = (
+    *("nesterov", "maximize", "amsgrad", "centered", "decoupled_weight_decay"), *("decouple", "use_bias_correction", "safeguard_warmup"),
+)  # fmt: skip
 NO_DICTS = "Use {'*.bias': {'weight_decay': 0}}"
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..autograd import no_grad
 from ..bus import changed, outside, seen
-from ..core.errors import StateError
+from ..core.errors import DTypeError, StateError
 from ..core.words import select, sqrt
 from ..dtypes import is_count
 from .base import Optimizer
@@ -130,6 +132,8 @@ class ScheduleFree(Optimizer):
 
     def train(self, mode: bool = True) -> None:
         """Make the parameters what training goes on with; nothing if they are. train(False) is eval()."""
+        if not isinstance(mode, bool | np.bool_):
+            raise DTypeError(f"{self.name}.train: no yes or no: {mode!r}. Use True or False.")
         self._turn(bool(mode))
 
     def _turn(self, training: bool) -> None:
