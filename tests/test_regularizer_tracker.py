@@ -219,6 +219,12 @@ def test_a_long_tape_and_one_that_branches():
     assert norm(branches, fp.tensor(X)) == pytest.approx(np.linalg.norm(8 * X + 3))
 
 
+def test_a_large_input_that_is_summed_at_once():
+    """What sum() sends back stays one number for long; the input's stand-in has to answer as an op does."""
+    for fn in (lambda x: x.sum(), lambda x: x.mean() * 5000.0, lambda x: x.sum() + (x * 0.0).sum()):
+        assert norm(fn, fp.ones(5000)) == pytest.approx(5000**0.5)
+
+
 def test_a_subscriber_is_told():
     tracker, events = fp.GradientTracker(), []
     end = tracker.subscribe(lambda event, details: events.append((event, details)))

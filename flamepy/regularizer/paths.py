@@ -106,7 +106,7 @@ def leaves_behind(y: Any) -> bool:
 
 
 STAND_IN: Any = SimpleNamespace(
-    title="input", name="input", inputs=(), own=True, remakes=lambda entry, slot: False, rounds=lambda entry: False
+    title="input", name="input", inputs=(), own=True, takes_numbers=False, remakes=lambda entry, slot: False, rounds=lambda entry: False
 )  # fmt: skip
 
 
