@@ -173,7 +173,7 @@ class Methods(TensorMethods):
         """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element. See flamepy.binary_cross_entropy_with_logits."""
     # flamepy/ops/counting.py: bincount
     def bincount(self, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
-        """How often each whole number from 0 on occurs in x (int64), or the sum of its weights. See flamepy.bincount."""
+        """How often each whole number from 0 on occurs in x (int64), or the sum of its weights (float64 for integers). See flamepy.bincount."""
     # flamepy/ops/bits.py: bitcast
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """The same bits as numbers of another type, as PyTorch's view(dtype) and NumPy's give them; there is no gradient. See flamepy.bitcast."""
@@ -560,10 +560,10 @@ class Methods(TensorMethods):
         """Logarithm to base 2; -inf at zero, NaN below. See flamepy.log2."""
     # flamepy/ops/rows.py: log_softmax
     @overload
-    def log_softmax(self, axis: int = -1) -> Tensor: ...
+    def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Tensor: ...
     @overload
-    def log_softmax(self, dim: int = -1) -> Tensor:
-        """log(softmax(x)) along one axis, accurate where softmax is tiny. See flamepy.log_softmax."""
+    def log_softmax(self, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
+        """log(softmax(x)) along one axis, accurate where softmax is tiny, of x in another dtype if one is given. See flamepy.log_softmax."""
     # flamepy/ops/logarithms.py: "logaddexp"
     def logaddexp(self, b: TensorLike, /) -> Tensor:
         """log(exp(a) + exp(b)), without overflow. See flamepy.logaddexp."""
@@ -608,7 +608,7 @@ class Methods(TensorMethods):
         """a < b. See flamepy.lt."""
     # flamepy/ops/activations.py: masked_fill
     def masked_fill(self, mask: TensorLike, value: float) -> Tensor:
-        """x with `value` (a number) where the bool mask holds; mask broadcasts. See flamepy.masked_fill."""
+        """x with `value`, a number or a tensor without axes, where the bool mask holds; mask broadcasts. See flamepy.masked_fill."""
     # flamepy/ops/selecting.py: masked_scatter
     def masked_scatter(self, mask: TensorLike, source: TensorLike) -> Tensor:
         """x with its elements where the mask holds replaced by those of source, one after the other. See flamepy.masked_scatter."""
@@ -867,9 +867,9 @@ class Methods(TensorMethods):
         """a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch. See flamepy.remainder."""
     # flamepy/ops/rearranging.py: repeat_interleave
     @overload
-    def repeat_interleave(self, repeats: TensorLike, axis: Axis = None) -> Tensor: ...
+    def repeat_interleave(self, repeats: TensorLike, axis: Axis = None, *, output_size: int | None = None) -> Tensor: ...
     @overload
-    def repeat_interleave(self, repeats: TensorLike, dim: Axis = None) -> Tensor:
+    def repeat_interleave(self, repeats: TensorLike, dim: Axis = None, *, output_size: int | None = None) -> Tensor:
         """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis. See flamepy.repeat_interleave."""
     # flamepy/core/ops/shape.py: reshape
     def reshape(self, shape: int | Sequence[int], *rest: int) -> Tensor:
@@ -994,15 +994,15 @@ class Methods(TensorMethods):
         """huber_loss(delta=beta) / beta; beta 0 is l1_loss. See flamepy.smooth_l1_loss."""
     # flamepy/ops/rows.py: softmax
     @overload
-    def softmax(self, axis: int = -1) -> Tensor: ...
+    def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Tensor: ...
     @overload
-    def softmax(self, dim: int = -1) -> Tensor:
-        """exp(x) / sum(exp(x)) along one axis, without overflow. See flamepy.softmax."""
+    def softmax(self, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
+        """exp(x) / sum(exp(x)) along one axis, without overflow, of x in another dtype if one is given. See flamepy.softmax."""
     # flamepy/ops/more_activations.py: softmin
     @overload
-    def softmin(self, axis: int = -1) -> Tensor: ...
+    def softmin(self, axis: int = -1, dtype: DTypeLike | None = None) -> Tensor: ...
     @overload
-    def softmin(self, dim: int = -1) -> Tensor:
+    def softmin(self, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
         """softmax(-x): the smaller, the likelier. See flamepy.softmin."""
     # flamepy/ops/activations.py: "softplus"
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Tensor:

@@ -181,6 +181,15 @@ def test_what_does_not_fit_is_refused(call, error, text):
         call(fp.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device="plain"))
 
 
+def test_integers_keep_their_type():
+    x = fp.tensor(np.arange(4, dtype="i4"), device="plain")
+    assert fp.index_fill(x, 0, [1], -8).dtype == fp.scatter_reduce(x, 0, [0, 0], x[:2], "mean").dtype == fp.int32
+    assert fp.index_fill(x > 2, 0, [1], True).tolist() == [False, True, False, True]
+    assert fp.einsum("i,i", x, x).dtype == fp.einsum("ij->i", x.reshape(2, 2)).dtype == fp.dot(x, x).dtype == fp.int32
+    weighted = fp.bincount(fp.tensor([1, 3], device="plain"), fp.tensor([2, -5], device="plain"))
+    assert weighted.dtype == fp.float64 and weighted.tolist() == [0, 2, 0, -5]
+
+
 def test_the_same_bits_for_any_number_of_threads():
     numba = pytest.importorskip("numba")
     rng, before, kept = np.random.default_rng(0), numba.get_num_threads(), []

@@ -129,6 +129,20 @@ def test_options_of_attention_are_refused_by_name() -> None:
         F.scaled_dot_product_attention(x, x[:, :3], x[:, :3], enable_gqa=True)
 
 
+def test_a_type_to_compute_in_and_a_number_of_a_tensor() -> None:
+    for name in ("softmax", "log_softmax", "softmin"):
+        x = fp.tensor(X[0], "float32").requires_grad_()
+        y = getattr(F, name)(x, dim=0, dtype=fp.float64)
+        slope = y.square().sum().backward(create_graph=True)[x]
+        assert y.dtype == "float64" and slope.dtype == slope.sum().backward()[x].dtype == "float32"
+        assert np.array_equal(y.numpy(), getattr(F, name)(x.to(fp.float64), 0).numpy())
+    value = fp.tensor(5.0, requires_grad=True)
+    y = fp.masked_fill(fp.tensor([1.0, 2.0, 3.0]), [True, False, True], value)
+    assert y.tolist() == [5, 2, 5] and y.sum().backward()[value].item() == 2
+    assert F.multi_margin_loss(fp.tensor([0.0, 1.0]), [0], reduction="none").tolist() == [1.0]
+    assert F.multi_margin_loss(fp.tensor([0.0, 1.0]), 0, reduction="none").item() == 1.0
+
+
 def test_what_losses_refuse() -> None:
     x, t = fp.tensor(X), fp.tensor(P)
     for call, kind, text in (

@@ -42,6 +42,18 @@ def test_infinities_zeros_and_ends(dtype: str) -> None:
     assert (of(0.0).log2() * -0.7).exp2().tolist() == [INF]
 
 
+def test_the_slope_of_sinc_near_zero() -> None:
+    """Where the cosine and the sine that it is made of cancel: -pi^2 x / 3 and what follows."""
+    at = np.array([0.0, 1e-9, -1e-5, 3e-3, 0.1, 0.2499, 0.2501])
+    t = math.pi * at
+    want = math.pi * sum((-1) ** k * 2 * k / math.factorial(2 * k + 1) * t ** (2 * k - 1) for k in range(1, 14))
+    for dtype, rtol in (("float32", 3e-6), ("float64", 1e-14)):
+        x = of(*at, dtype=dtype).requires_grad_()
+        slope = fp.sinc(x).sum().backward(create_graph=True)[x]
+        np.testing.assert_allclose(slope.numpy(), want, rtol)
+        np.testing.assert_allclose(slope.sum().backward()[x].numpy()[:3], -(math.pi**2) / 3, 3e-6)
+
+
 def test_options_that_are_refused() -> None:
     x = fp.tensor([1, 2, 3])
     with raises(ValueError, "div: unknown rounding mode: 'typo'"):

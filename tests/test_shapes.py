@@ -25,6 +25,12 @@ def test_repeat_as_a_function_is_numpys():
     assert fp.tensor(X).repeat_interleave(2, dim=1).tolist() == np.repeat(X, 2, 1).tolist()
 
 
+def test_how_many_come_of_repeating_may_be_said():
+    assert fp.repeat_interleave(fp.tensor([1, 2]), [2, 1], output_size=3).tolist() == [1, 1, 2]
+    with raises(fp.errors.ShapeError, "output_size=4, there are 3"):
+        fp.repeat_interleave(fp.tensor([1, 2]), [2, 1], output_size=4)
+
+
 def test_repeat_as_a_method_takes_what_only_one_library_means():
     assert repeated((2, 3), 2, 3) == np.tile(X, (2, 3)).tolist()  # no axis 3
     assert repeated((2, 3), 2, 1, 1) == repeated((2, 3), (2, 1, 1)) == np.tile(X, (2, 1, 1)).tolist()

@@ -26,9 +26,10 @@ class Row(NamedTuple):
     call: Callable[..., Any]
     refuses: Callable[..., Any] = lambda x, *args, **options: False
     random: Callable[..., Any] = lambda x, *args, **options: False  # samples whose answer is drawn: not comparable
-    fixed: tuple[int, ...] = ()  # arguments flamepy sends no gradient to (targets of some losses, by promise)
+    fixed: tuple[int | str, ...] = ()  # arguments that one of the two sends no gradient to (targets of some losses, by promise)
     edge: Callable[..., Any] | None = None  # where flamepy promises another value than PyTorch gives: not compared
     rough: str = ""  # types in which PyTorch's own gradient has few digits
+    seen: Callable[..., Any] = lambda results: results  # what is compared of the results, of both libraries
 
 
 def given(*names: str) -> Callable[..., bool]:
@@ -86,7 +87,7 @@ def expand(x: Any, *sizes: Any) -> Any:
 
 
 def cast(dtype: Any) -> Callable:
-    return lambda x, **options: fp.cast(x, dtype, **options)
+    return lambda x, **options: fp.cast(x, dtype, **laid_out(options))
 
 
 def rms_norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
@@ -97,6 +98,15 @@ def rms_norm(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
 def without(options: dict[str, Any], **defaults: Any) -> dict[str, Any]:
     """The options less those that say what happens anyway."""
     return {k: v for k, v in options.items() if k not in defaults or v not in (defaults[k], (defaults[k],) * 2)}
+
+
+def laid_out(options: dict[str, Any]) -> dict[str, Any]:
+    """flamepy has one layout: what PyTorch calls contiguous, and keeps of what is."""
+    return {k: v for k, v in options.items() if k != "memory_format" or channels_last(None, memory_format=v)}
+
+
+def channels_last(x: Any, *args: Any, **options: Any) -> bool:
+    return "channels_last" in str(options.get("memory_format"))
 
 
 SDPA = F.scaled_dot_product_attention
@@ -112,7 +122,7 @@ BINARY: dict[str, Row] = {
     "maximum": Row("maximum", fp.maximum),
     "minimum": Row("minimum", fp.minimum),
     "where": Row("where", lambda x, mask, y: fp.where(mask, x, y)),
-    "masked_fill": Row("masked_fill", fp.masked_fill, lambda x, mask, v: hasattr(v, "shape")),
+    "masked_fill": Row("masked_fill", fp.masked_fill),
     "eq": Row("eq", lambda x, y: x == y),
     "ne": Row("ne", lambda x, y: x != y),
     "lt": Row("lt", lambda x, y: x < y),
@@ -179,9 +189,9 @@ SHAPE: dict[str, Row] = {
     "nn.functional.pad": Row("pad", F.pad),
     "tril": Row("tril", fp.tril),
     "triu": Row("triu", fp.triu),
-    "float": Row("cast", cast(fp.float32), given("memory_format")),
-    "double": Row("cast", cast(fp.float64), given("memory_format")),
-    "clone": Row("clone", lambda x, **options: x.clone(**options), given("memory_format")),
+    "float": Row("cast", cast(fp.float32), channels_last),
+    "double": Row("cast", cast(fp.float64), channels_last),
+    "clone": Row("clone", lambda x, **options: x.clone(**laid_out(options)), channels_last),
 }
 LOSSES: dict[str, Row] = {
     "nn.functional.cross_entropy": Row(
@@ -199,18 +209,22 @@ LOSSES: dict[str, Row] = {
     **{name: Row(op, call, **more) for name, (op, call, more) in ROWS.items()},
 }
 NETWORK: dict[str, Row] = {
-    "softmax": Row("softmax", lambda x, dim, **k: fp.softmax(x, axis=dim, **k), given("dtype")),
-    "log_softmax": Row("log_softmax", lambda x, dim, **k: fp.log_softmax(x, axis=dim, **k), given("dtype")),
+    "softmax": Row("softmax", fp.softmax),
+    "log_softmax": Row("log_softmax", fp.log_softmax),
     "nn.functional.layer_norm": Row("layer_norm", F.layer_norm),
     "nn.functional.rms_norm": Row("rms_norm", rms_norm),
     "nn.functional.embedding": Row("embedding", lambda w, ids, **k: F.embedding(ids, w, **k)),
-    "nn.functional.dropout": Row("dropout", F.dropout, random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1),
+    **{
+        f"nn.functional.{name}": Row(name, getattr(F, name), random=lambda x, p=0.5, training=True, **k: training and 0 < p < 1)
+        for name in ("dropout", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    },
     "nn.functional.scaled_dot_product_attention": Row(
         "scaled_dot_product_attention", SDPA, random=lambda *a, dropout_p=0.0, **o: dropout_p > 0
     ),
 }
 from torch_adapters_arrays import ARRAYS  # noqa: E402  (it needs Row)
 from torch_adapters_channels import CHANNELS  # noqa: E402
+from torch_adapters_made import MADE  # noqa: E402
 from torch_adapters_pointwise import POINTWISE  # noqa: E402
 from torch_adapters_shapes import SHAPES  # noqa: E402
 from torch_adapters_spatial import SPATIAL  # noqa: E402
@@ -229,4 +243,5 @@ ADAPTERS = {
     **SHAPES,
     **SPATIAL,
     **POINTWISE,
+    **MADE,
 }

@@ -20,11 +20,6 @@ def triplet(*xs: Any, distance_function: Any = None, **options: Any) -> Any:
     return F.triplet_margin_with_distance_loss(*xs, **options)
 
 
-def tracks_weight(*xs: Any, weight: Any = None, **options: Any) -> bool:
-    """PyTorch itself has no gradient for it."""
-    return weight is not None and weight.requires_grad
-
-
 def differ(x: Any, target: Any, **options: Any) -> bool:
     return bool(x.shape != target.shape)
 
@@ -34,13 +29,24 @@ def ctc(x: Any, *args: Any, **options: Any) -> Any:
     return F.ctc_loss(F.log_softmax(x, -1), *args, **options)
 
 
+def in_one(x: Any, weight: Any, target: Any, *, options: Any = None, linear_bias: Any = None, **named: Any) -> Any:
+    """PyTorch's options say how many rows are done at a time."""
+    chunk = None if options is None else options.batch_chunk_size
+    return F.linear_cross_entropy(x, weight, target, linear_bias, chunk=chunk, **named)
+
+
+def wider(x: Any, matrix: Any, target: Any, **options: Any) -> bool:
+    """More than one prediction of a row, class probabilities, class weights, or losses of single rows, which flamepy has without chunks."""
+    return matrix.ndim > 2 or target.is_floating_point() or options.get("weight") is not None or options.get("reduction") == "none"
+
+
 for name, call, more in (
-    # PyTorch's gradient in float32 is off by 1e-4: float64 is compared.
-    ("ctc_loss", ctc, {"edge": lambda x: (x.new_zeros(()) + x.itemsize) == 4}),
+    ("linear_cross_entropy", in_one, {"refuses": wider}),
+    ("ctc_loss", ctc, {}),
+    ("multi_margin_loss", F.multi_margin_loss, {"fixed": ("weight",)}),  # PyTorch has no gradient for it
     ("soft_margin_loss", F.soft_margin_loss, {"fixed": (1,)}),
     ("multilabel_soft_margin_loss", F.multilabel_soft_margin_loss, {"fixed": (1,)}),
     ("triplet_margin_with_distance_loss", triplet, {}),
-    ("multi_margin_loss", F.multi_margin_loss, {"random": tracks_weight}),
     ("hinge_embedding_loss", F.hinge_embedding_loss, {"refuses": differ}),
 ):
     ROWS[f"nn.functional.{name}"] = name, call, more

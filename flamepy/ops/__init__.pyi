@@ -628,7 +628,7 @@ def binary_cross_entropy_with_logits(
 
 # flamepy/ops/counting.py: bincount
 def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
-    """How often each whole number from 0 on occurs in x (int64), or the sum of its weights.
+    """How often each whole number from 0 on occurs in x (int64), or the sum of its weights (float64 for integers).
 
     Shapes: (n,) gives (max(x) + 1,), or minlength if that is more. Gradients reach the weights. Reads x on the host, so no captured step
     may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
@@ -2319,10 +2319,10 @@ def log2(x: TensorLike, /) -> Tensor:
 
 # flamepy/ops/rows.py: log_softmax
 @overload
-def log_softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
+def log_softmax(x: TensorLike, axis: int = -1, dtype: DTypeLike | None = None) -> Tensor: ...
 @overload
-def log_softmax(x: TensorLike, dim: int = -1) -> Tensor:
-    """log(softmax(x)) along one axis, accurate where softmax is tiny.
+def log_softmax(x: TensorLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
+    """log(softmax(x)) along one axis, accurate where softmax is tiny, of x in another dtype if one is given.
 
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     Types: floats; integers and bools are computed in float32.
@@ -2558,7 +2558,7 @@ def margin_ranking_loss(
 
 # flamepy/ops/activations.py: masked_fill
 def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
-    """x with `value` (a number) where the bool mask holds; mask broadcasts.
+    """x with `value`, a number or a tensor without axes, where the bool mask holds; mask broadcasts.
 
     Shapes: those of x and mask broadcast. Types: any x; a bool mask. Raises DTypeError for another mask or a value that is no number.
     >>> fp.masked_fill(fp.tensor([1.0, 2.0]), [False, True], 0.0).tolist()
@@ -3457,12 +3457,13 @@ def repeat(x: TensorLike, repeats: TensorLike, dim: Axis = None) -> Tensor:
 
 # flamepy/ops/rearranging.py: repeat_interleave
 @overload
-def repeat_interleave(x: TensorLike, repeats: TensorLike, axis: Axis = None) -> Tensor: ...
+def repeat_interleave(x: TensorLike, repeats: TensorLike, axis: Axis = None, *, output_size: int | None = None) -> Tensor: ...
 @overload
-def repeat_interleave(x: TensorLike, repeats: TensorLike, dim: Axis = None) -> Tensor:
+def repeat_interleave(x: TensorLike, repeats: TensorLike, dim: Axis = None, *, output_size: int | None = None) -> Tensor:
     """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis.
 
-    Shapes: n at the axis becomes n * repeats, or their sum. Also called repeat, as in NumPy. Raises ShapeError.
+    Shapes: n at the axis becomes n * repeats, or their sum, which is `output_size` if one is given. Also called repeat, as in NumPy. Raises
+    ShapeError.
     >>> fp.repeat_interleave(fp.tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]
     """
@@ -3853,7 +3854,7 @@ def sinc(x: TensorLike, /) -> Tensor:
     Shapes: any; the result has that of x.
     Types: floats; integers and bools are computed in float32.
     Formula: y = select(x == 0.0, 1.0, sine_of_pi(x) / select(x == 0.0, 1.0, PI * x))
-    Derivative from g, the cotangent of y: dx = g * select(x == 0.0, 0.0, (cos(PI * x) - y) / select(x == 0.0, 1.0, x))
+    Derivative from g, the cotangent of y: dx = g * select(abs(x) < 0.25, sinc_slope(x), (cos(PI * x) - y) / select(x == 0.0, 1.0, x))
     Raises: DTypeError (no tensor, array or number).
     >>> [round(v, 4) for v in fp.sinc(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.2122, -0.2122]
@@ -3892,10 +3893,10 @@ def soft_margin_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mea
 
 # flamepy/ops/rows.py: softmax
 @overload
-def softmax(x: TensorLike, axis: int = -1) -> Tensor: ...
+def softmax(x: TensorLike, axis: int = -1, dtype: DTypeLike | None = None) -> Tensor: ...
 @overload
-def softmax(x: TensorLike, dim: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along one axis, without overflow.
+def softmax(x: TensorLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along one axis, without overflow, of x in another dtype if one is given.
 
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     Types: floats; integers and bools are computed in float32.
@@ -3905,12 +3906,12 @@ def softmax(x: TensorLike, dim: int = -1) -> Tensor:
 
 # flamepy/ops/more_activations.py: softmin
 @overload
-def softmin(x: TensorLike, axis: int = -1) -> Tensor: ...
+def softmin(x: TensorLike, axis: int = -1, dtype: DTypeLike | None = None) -> Tensor: ...
 @overload
-def softmin(x: TensorLike, dim: int = -1) -> Tensor:
+def softmin(x: TensorLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """softmax(-x): the smaller, the likelier.
 
-    Shapes: x any with at least one axis; the result has its shape.
+    Shapes and types: as softmax.
     >>> F.softmin(fp.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """

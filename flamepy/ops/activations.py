@@ -11,6 +11,7 @@ from ..core.ops.axes import composed
 from ..core.ops.pointwise import where
 from ..core.pointwise import define, pointwise, zero
 from ..core.words import abs, exp, select
+from ..dtypes import is_number
 
 
 def sigmoid(x):
@@ -99,12 +100,12 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 
 @composed
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    """x with `value` (a number) where the bool mask holds; mask broadcasts.
+    """x with `value`, a number or a tensor without axes, where the bool mask holds; mask broadcasts.
 
     Shapes: those of x and mask broadcast. Types: any x; a bool mask. Raises DTypeError for another mask or a value that is no number.
     >>> fp.masked_fill(fp.tensor([1.0, 2.0]), [False, True], 0.0).tolist()
     [1.0, 0.0]
     """
-    if not isinstance(value, op.SCALARS):
+    if not isinstance(value, op.SCALARS) and not is_number(value):
         raise DTypeError(f"masked_fill: value must be a number: {type(value).__name__}. Use where() for a tensor.")
     return where(mask, value, x)

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from ..core.errors import ShapeError
 from ..core.ops.axes import composed, one_axis, tensors_of
+from ..core.ops.copy import cast
 from ..core.ops.matrices import matmul, product
 from ..core.ops.pointwise import mul
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import contiguous_strides, permute, reshape
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, checked_int
+from ..dtypes import FLOATS, INTEGERS, checked_int
 from .rearranging import strided
 
 Labels = tuple[Any, ...]
@@ -44,7 +45,7 @@ class Named(NamedTuple):
         gone = tuple([i for i, n in enumerate(self.labels) if n not in keep])
         if not gone:
             return self
-        return Named(sum_op(self.x, axis=gone), tuple([n for n in self.labels if n in keep]))
+        return Named(summed_over(self.x, gone), tuple([n for n in self.labels if n in keep]))
 
 
 # ---- a pair ------------------------------------------------------------------------------------------------------------------------
@@ -80,7 +81,13 @@ def multiplied(a: Named, b: Named, labels: Labels, summed: list) -> Named:
     """pair() element by element: nothing is summed, or too little for a product of matrices, or they are no floats."""
     order = (*labels, *summed)
     y = mul(*[spread(x, order) for x in (a, b)])
-    return Named(sum_op(y, axis=tuple(range(len(labels), len(order)))) if summed else y, labels)
+    return Named(summed_over(y, tuple(range(len(labels), len(order)))) if summed else y, labels)
+
+
+def summed_over(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum in x's type: products of integers keep theirs, as in NumPy, where sum() gives int64."""
+    y = sum_op(x, axis=axes)
+    return cast(y, x.dtype) if x.dtype in INTEGERS else y
 
 
 def spread(x: Named, order: Labels) -> Any:

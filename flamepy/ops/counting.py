@@ -16,7 +16,7 @@ from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import min as min_op
 from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
-from ..dtypes import INTEGERS, checked_int, checked_number, float32, int64
+from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float32, float64, int64
 from .logic import logical_and
 from .picking import index_select
 from .reduce_more import floats_only
@@ -46,7 +46,7 @@ def unique(
 
 @composed
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each whole number from 0 on occurs in x (int64), or the sum of its weights.
+    """How often each whole number from 0 on occurs in x (int64), or the sum of its weights (float64 for integers).
 
     Shapes: (n,) gives (max(x) + 1,), or minlength if that is more. Gradients reach the weights. Reads x on the host, so no captured step
     may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
@@ -57,13 +57,16 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     least = checked_int("bincount", "minlength", minlength)
     if x.dtype not in INTEGERS:
         raise DTypeError(f"bincount: not integers: {x.dtype}. Cast to flamepy.int64.")
-    weights = filled(x.shape, 1, int64, x.device) if weights is None else Tensor.of("bincount", weights, x.device)
+    if weights is None:
+        weights = filled(x.shape, 1, int64, x.device)
+    else:
+        weights = Tensor.of("bincount", weights, x.device)
+        weights = weights if weights.dtype in FLOATS else cast(weights, float64)
     if x.ndim != 1 or weights.shape != x.shape:
         raise ShapeError(f"bincount: no row of numbers, each with a weight: x {x.shape}, weights {weights.shape}. Flatten both.")
     numbers = x.numpy().astype(np.int64)
     if least < 0 or numbers.min(initial=0) < 0:
         raise ValueError(f"bincount: below 0: minlength {least}, the least number {numbers.min(initial=0)}. Use numbers from 0 on.")
-    weights = weights if weights.dtype.kind in "fV" else cast(weights, int64)
     return rows_added(weights, cast(x, int64), 1, (max(least, int(numbers.max(initial=-1)) + 1),))
 
 

@@ -110,7 +110,7 @@ def multi_margin_loss(
         raise ValueError(f"{name}: p is neither 1 nor 2: {p!r}. Use one of them.")
     x, target = tensors_of(name, x, target)
     rows, shape = rows_of(name, x)
-    target = reshape(target, ()) if target.shape == (1,) and not shape else target
+    shape = shape or target.shape[:1]  # a single row's id may have an axis
     ids, _ = checked_ids(name, target, x.device, shape, rows.shape[1])
     apart = sub(reshape(picked_from_rows(rows, ids), (ids.size, 1)), rows)
     losses = relu(sub(checked_number(name, "margin", margin), apart))

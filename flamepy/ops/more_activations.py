@@ -114,14 +114,14 @@ def threshold(x: Any, threshold: float, value: float) -> Any:
 
 
 @composed(home="both")
-def softmin(x: Any, axis: int = -1) -> Any:
+def softmin(x: Any, axis: int = -1, dtype: Any = None) -> Any:
     """softmax(-x): the smaller, the likelier.
 
-    Shapes: x any with at least one axis; the result has its shape.
+    Shapes and types: as softmax.
     >>> F.softmin(fp.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
-    return softmax(neg(x), axis)
+    return softmax(neg(x), axis, dtype)
 
 
 @composed(home="both")

@@ -159,13 +159,19 @@ def tile(x: Any, reps: Any, *rest: int) -> Any:
 
 
 @composed
-def repeat_interleave(x: Any, repeats: Any, axis: Any = None) -> Any:
+def repeat_interleave(x: Any, repeats: Any, axis: Any = None, *, output_size: int | None = None) -> Any:
     """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis.
 
-    Shapes: n at the axis becomes n * repeats, or their sum. Also called repeat, as in NumPy. Raises ShapeError.
+    Shapes: n at the axis becomes n * repeats, or their sum, which is `output_size` if one is given. Also called repeat, as in NumPy. Raises
+    ShapeError.
     >>> fp.repeat_interleave(fp.tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]"""
-    return repeated("repeat_interleave", x, repeats, axis)
+    y = repeated("repeat_interleave", x, repeats, axis)
+    if output_size is not None and y.shape[axis or 0] != output_size:
+        raise ShapeError(
+            f"repeat_interleave: not so many elements: output_size={output_size!r}, there are {y.shape[axis or 0]}. Leave it out."
+        )
+    return y
 
 
 @composed

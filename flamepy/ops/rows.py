@@ -15,9 +15,11 @@ from ..core.custom import custom
 from ..core.op import launch, like
 from ..core.ops.axes import one_axis
 from ..core.ops.pointwise import exp_op
+from ..core.ops.reduce import in_type
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import transpose
 from ..core.words import exp_down, log
+from ..dtypes import computed
 
 
 def along(name: str, x: Any, axis: int) -> tuple[Any, int]:
@@ -109,18 +111,19 @@ def softmax_dx_run(first, cols, dx, g, y, dot):
 
 
 @custom(inputs=1, home="both")
-def softmax(x, axis=-1):
-    """exp(x) / sum(exp(x)) along one axis, without overflow.
+def softmax(x, axis=-1, dtype=None):
+    """exp(x) / sum(exp(x)) along one axis, without overflow, of x in another dtype if one is given.
 
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     >>> fp.softmax(fp.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
+    x = x if dtype is None else in_type(x, dtype)
     return along_axis("softmax", softmax_row if x.dtype == x.spec.computed else half_softmax_row, axis, x)
 
 
-softmax.backward(lambda g, y, axis: along_axis("softmax", softmax_dx_row, axis, g, y))
-softmax.graph(lambda g, y, axis: y * (g - sum_op(g * y, axis=axis, keepdims=True)))
+softmax.backward(lambda g, y, source, axis: in_type(along_axis("softmax", softmax_dx_row, axis, g, y), computed(source)))
+softmax.graph(lambda g, y, source, axis: in_type(y * (g - sum_op(g * y, axis=axis, keepdims=True)), computed(source)))
 
 
 def log_softmax_row(r, y, x, rows, cols):
@@ -145,15 +148,15 @@ def log_softmax_dx_run(first, cols, dx, g, y, total):
 
 
 @custom(inputs=1, home="both")
-def log_softmax(x, axis=-1):
-    """log(softmax(x)) along one axis, accurate where softmax is tiny.
+def log_softmax(x, axis=-1, dtype=None):
+    """log(softmax(x)) along one axis, accurate where softmax is tiny, of x in another dtype if one is given.
 
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
     [-0.6931, -0.6931]
     """
-    return along_axis("log_softmax", log_softmax_row, axis, x)
+    return along_axis("log_softmax", log_softmax_row, axis, x if dtype is None else in_type(x, dtype))
 
 
-log_softmax.backward(lambda g, y, axis: along_axis("log_softmax", log_softmax_dx_row, axis, g, y))
-log_softmax.graph(lambda g, y, axis: g - exp_op(y) * sum_op(g, axis=axis, keepdims=True))
+log_softmax.backward(lambda g, y, source, axis: in_type(along_axis("log_softmax", log_softmax_dx_row, axis, g, y), computed(source)))
+log_softmax.graph(lambda g, y, source, axis: in_type(g - exp_op(y) * sum_op(g, axis=axis, keepdims=True), computed(source)))

@@ -149,7 +149,7 @@ def averaged(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
     total, count = summed(x, flat, src, include_self), maximum_op(add(many, int(include_self)), 1)
     if x.dtype in FLOATS:
         return where(ge(many, 1), div(total, cast(count, total.spec.computed)), x)
-    return where(ge(many, 1), total // count, x)
+    return where(ge(many, 1), cast(total // count, x.dtype), x)
 
 
 def multiplied(x: Any, flat: Any, src: Any, include_self: bool) -> Any:

@@ -152,6 +152,13 @@ def sine_of_pi(x):
     return select(0.5 * n == floor(0.5 * n), s, -s)
 
 
+def sinc_slope(x):
+    """The derivative of sin(pi * x) / (pi * x) near 0, where the formula subtracts what is alike, by its series."""
+    t = PI * PI * x * x
+    p = ((4.49833160695283e-14 * t - 1.0 / 93405312000.0) * t + 1.0 / 518918400.0) * t - 1.0 / 3991680.0
+    return PI * PI * x * ((((p * t + 1.0 / 45360.0) * t - 1.0 / 840.0) * t + 1.0 / 30.0) * t - 1.0 / 3.0)
+
+
 def lgamma_near(t):
     """log(gamma(2 + t)) for |t| <= 1/2: a minimax fit of our own."""
     p = ((-5.72865310850800948e-7 * t + 1.21596206027450146e-6) * t - 1.98256562073919606e-6) * t + 4.25537028431104825e-6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..backend.formula.words import expm1
 from ..core.pointwise import define
-from ..core.words import cos, select, sin, sqrt
+from ..core.words import abs, cos, select, sin, sqrt
 from .special_formulas import (
     PI,
     acos_of,
@@ -17,6 +17,7 @@ from .special_formulas import (
     cosh_of,
     hypot_of,
     root_of,
+    sinc_slope,
     sine_of_pi,
     sinh_of,
 )
@@ -27,7 +28,7 @@ def sinc_y(x):
 
 
 def sinc_dx(g, x, y):
-    return g * select(x == 0.0, 0.0, (cos(PI * x) - y) / select(x == 0.0, 1.0, x))
+    return g * select(abs(x) < 0.25, sinc_slope(x), (cos(PI * x) - y) / select(x == 0.0, 1.0, x))
 
 
 def turned(a, b):
