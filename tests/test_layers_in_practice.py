@@ -172,6 +172,26 @@ def test_a_captured_step_goes_as_far_up_as_sam_says_now(change: dict[str, Any]) 
     assert (models[0].weight.numpy() == models[1].weight.numpy()).all()
 
 
+@pytest.mark.parametrize("around", [False, True])
+def test_find_lr_puts_running_statistics_back(around: bool) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    optimizer = fp.SGD(model, lr=0.1)
+    sam = fp.SAM(optimizer)
+    before = model.state_dict()
+
+    def loss() -> Any:
+        return (model(fp.tensor(X)) ** 4).mean()
+
+    def step() -> Any:
+        y = loss()
+        optimizer.step(y.backward())
+        return y
+
+    fp.find_lr((lambda: sam.step(loss)) if around else step, sam if around else optimizer, steps=5)
+    for name, value in model.state_dict().items():
+        assert (value == before[name]).all(), name
+
+
 # ---- autocast --------------------------------------------------------------------------------------------------------------------------
 def test_autocast_blocks_of_generators_end_in_any_order() -> None:
     def block() -> Iterator[Any]:

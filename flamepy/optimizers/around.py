@@ -33,6 +33,7 @@ class Around:
         self.optimizer = optimizer
 
     params = property(lambda self: self.optimizer.params)
+    model = property(lambda self: self.optimizer.model)
     groups = property(lambda self: self.optimizer.groups)
     rates = property(lambda self: self.optimizer.rates)
     lr = property(lambda self: self.optimizer.lr, lambda self, lr: setattr(self.optimizer, "lr", lr))

@@ -112,12 +112,16 @@ class Before:
     def __init__(self, optimizer: Any):
         self.optimizer = optimizer
         self.numbers = [(p, p.detach().clone(), p.kept_grad()) for p in optimizer.params]
+        model: Any = optimizer.model.module() if hasattr(optimizer, "model") else None
+        self.buffers = [(t, t.detach().clone()) for t in (model.buffers() if hasattr(model, "buffers") else ())]
         self.state, self.rates, self.random = optimizer.state_dict(), optimizer.rates.saved(), get_rng_state()
 
     def put_back(self) -> None:
         for p, numbers, gradient in self.numbers:
             p.set_data(numbers)
             p.set_grad(gradient)
+        for t, was in self.buffers:
+            t.set_data(was)
         self.optimizer.load_state_dict(self.state)
         self.optimizer.rates.restore(self.rates)
         set_rng_state(self.random)
@@ -127,9 +131,9 @@ def find_lr(step: Callable[[], Any], optimizer: Any, start: float = 1e-7, end: f
     """Call step(), which makes one training step with `optimizer` and returns its loss, at `steps` rates from start to end.
 
     Ends early where the loss is not finite (or clipping raised NonFiniteError), or its moving average is four times its best. Whatever
-    happens, the parameters of the optimizer, its state and rate, and this thread's random numbers are put back; not what else step()
-    changes: batches taken from an iterator, an EMA, a count. A captured step has to be captured again afterwards: the optimizer's state
-    was restored.
+    happens, the parameters of the optimizer, its state and rate, the buffers of the model that it was made for, as running statistics are,
+    and this thread's random numbers are put back; not what else step() changes: batches taken from an iterator, an EMA, a count. A captured
+    step has to be captured again afterwards: the optimizer's state was restored.
     """
     for what, value in (("start", start), ("end", end)):
         if not is_number(value) or not 0 < float(value) < math.inf:
