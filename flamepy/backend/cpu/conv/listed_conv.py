@@ -7,6 +7,9 @@ A room holds what some positions of some images see of some input channels, with
 the windows that see it alone, and windows may have any steps and gaps. Output channels are the vectors; line_conv.py serves few of them.
 The gradient of x is a convolution of the cotangents, where windows are steps apart one for each kind of pixel (`kinds`).
 
+Where images are small, many taps see nothing but padding at many positions. These are left out: there are several kinds of positions, and
+for each the taps that see something; or for each tap the positions (`kinds_of`).
+
 Some positions: whole lines of some images, or, where lines are long, a part of one. All of it follows from sizes alone: the same bits for
 any number of threads.
 """
@@ -67,7 +70,7 @@ def finished(what: str, sizes: Sequence[int], lines: int, columns: int, images: 
     down, apart, step = (lines * sizes[6], lines, 1) if lines * sizes[6] < span else (span, sizes[12], sizes[8])
     if what == "y":
         tasks = -(-sizes[0] // images) * sizes[5] * -(-sizes[14] // lines) * -(-sizes[15] // columns)
-        beside = rounded(images * area * outs) + rounded(area * outs)
+        beside = rounded(images * area * outs) * (1 + spares(sizes, lines, columns)) + rounded(area * outs)
     else:
         tasks = chunks * sizes[5] * max(1, -(-each // channels))
         beside = images * area * rounded(outs) + rounded(area * outs)
@@ -100,29 +103,75 @@ def dw_plan(sizes: Sequence[int]) -> ListPlan:
     return finished("dw", sizes, *at_once(sizes, most, -(-sizes[0] // max(1, chunks))), channels, chunks)
 
 
+def sights(sizes: Sequence[int]) -> np.ndarray:
+    """(taps, positions): whether a tap sees a number of the image there, not padding."""
+    along = [np.arange(sizes[6 + i])[:, None] * sizes[12 + i] + np.arange(sizes[14 + i]) * sizes[8 + i] - sizes[10 + i] for i in range(2)]
+    down, across = [(places >= 0) & (places < size) for places, size in zip(along, sizes[2:4], strict=True)]
+    return (down[:, None, :, None] & across[:, None, :]).reshape(sizes[6] * sizes[7], -1)
+
+
+@lru_cache(4096)
+def spares(sizes: Sequence[int], lines: int, columns: int) -> bool:
+    """Whether an eighth of the work may be left out, where whole images are at once; for one output channel never, see is_single."""
+    if (lines, columns) != tuple(sizes[14:16]) or is_single(sizes) or min(sizes[:8]) == 0:
+        return False
+    seen = sights(sizes)
+    return 8 * int(seen.sum()) <= 7 * seen.size
+
+
+def kinds_of(sizes: Sequence[int], plan: ListPlan, order: int) -> list[tuple[list[int], list[int]]]:
+    """What is multiplied with each other: lists of taps and positions."""
+    window, area = sizes[6] * sizes[7], plan.lines * plan.columns
+    if not spares(sizes, plan.lines, plan.columns):
+        return [(list(range(window)), list(range(area)))]
+    seen = sights(sizes)[::order]
+    if plan.chunks:
+        return [([t], np.flatnonzero(row).tolist()) for t, row in enumerate(seen)]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for p in range(area):
+        alike.setdefault(tuple(np.flatnonzero(seen[:, p]).tolist()), []).append(p)
+    return [(list(taps), positions) for taps, positions in alike.items()]
+
+
 @lru_cache(512)  # kilobytes for each
-def lists(sizes: Sequence[int], plan: ListPlan, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where in a room each tap of each channel sees the first position, and how far from there each position is seen. order: 1, or -1 for
-    the last tap first."""
+def lists(sizes: Sequence[int], plan: ListPlan, order: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where in a room each tap of each channel sees the first position, and how far from there each position of each image is seen, kind
+    by kind; in the second half of both lists their numbers. Then of each kind the taps and positions before it, and its own. order: 1, or
+    -1 for the last tap first."""
     plane = plan.down * plan.wide
-    taps = [i * plan.apart * plan.wide + j * sizes[13] for i in range(sizes[6]) for j in range(sizes[7])]
+    taps = [i * plan.apart * plan.wide + j * sizes[13] for i in range(sizes[6]) for j in range(sizes[7])][::order]
     positions = [r * plan.step * plan.wide + q * sizes[9] for r in range(plan.lines) for q in range(plan.columns)]
-    channels, images = np.arange(plan.channels)[:, None] * plane, np.arange(plan.images)[:, None] * (plan.channels * plane)
-    return (channels + np.array(taps[::order], np.int64)).reshape(-1), (images + np.array(positions, np.int64)).reshape(-1)
+    sides = (taps, plan.channels, plane), (positions, plan.images, plan.channels * plane)
+    wheres, numbers, kinds = ([], []), ([], []), []  # type: ignore[var-annotated]
+    before = [0, 0]
+    for kind in kinds_of(sizes, plan, order):
+        for side, (places, many, apart) in enumerate(sides):
+            each, turns = np.array(kind[side], np.int64), np.arange(many)[:, None]
+            wheres[side].append((turns * apart + np.array(places, np.int64)[each]).reshape(-1))
+            numbers[side].append((turns * len(places) + each).reshape(-1))
+            kinds += [before[side], len(each)]
+            before[side] += len(each)
+    seen, at = [np.concatenate(own + more) for own, more in zip(wheres, numbers, strict=True)]
+    return seen, at, np.array(kinds, np.int64)
 
 
 @loop
-def conv2d(part, y, space, x, panels, b, sizes, place, plan, taps, positions, has_bias):
+def conv2d(part, y, space, x, panels, b, sizes, place, plan, taps, positions, kinds, has_bias):
     """y = w * x + b. Without has_bias, b isn't read. place: see turn_results. Items: block of images, group, band of lines, columns."""
     outs, most = sizes[4] // sizes[5], plan[0] * plan[1]
     bands = (sizes[14] + plan[0] - 1) // plan[0] * ((sizes[15] + plan[1] - 1) // plan[1])
-    items, turned, room = (sizes[0] + plan[2] - 1) // plan[2] * sizes[5] * bands, rounded(plan[2] * most * outs), rounded(most * outs)
+    items, sorts = (sizes[0] + plan[2] - 1) // plan[2] * sizes[5] * bands, kinds.size > 4
+    turned, room = rounded(plan[2] * most * outs), rounded(most * outs)
+    first = turned if sorts else 0  # sums by kinds, before they are sorted
     for worker in tasks(part, plan[5]):
-        own = space[worker * plan[6] : (worker + 1) * plan[6]]
+        sums = space[worker * plan[6] : (worker + 1) * plan[6]]
+        own = sums[first:]
         fill_run(own[turned + room :], 0.0)  # the padding; what else is here changes
         for item in range(worker * items // plan[5], (worker + 1) * items // plan[5]):
             where = rectangle(sizes, plan, item)
-            sum_taps(own, own[turned + room :], x, panels, sizes, plan, taps, positions, where)
+            sum_taps(sums, own[turned + room :], x, panels, sizes, plan, taps, positions, kinds, where)
+            if sorts:
+                sort_positions(own, sums, plan, positions, kinds, outs, where[1])
             turn_results(y, own, own[turned:], b, sizes, place, where, has_bias)
 
 
@@ -134,14 +183,28 @@ def rectangle(sizes, plan, item):
     return low, some, group, top, min(plan[0], sizes[14] - top), left, min(plan[1], sizes[15] - left)
 
 
-def sum_taps(z, room, x, panels, sizes, plan, taps, positions, where):
-    """z (positions, outs) = the sums over all input channels, some of them after the others."""
+def sum_taps(z, room, x, panels, sizes, plan, taps, positions, kinds, where):
+    """z (positions by kinds, outs) = the sums over all input channels, some of them after the others."""
     low, some, group, top, lines, left, long = where
     each, outs, window = sizes[1] // sizes[5], sizes[4] // sizes[5], sizes[6] * sizes[7]
     for channel in range(0, max(1, each), plan[3]):
         count, at = min(plan[3], each - channel), (group * each + channel) * window * rounded(outs)
         put_room(room, x, sizes, plan, low, some, group * each + channel, count, top, left)
-        gemm_picked(some * lines * long, outs, count * window, room, 0, positions, taps, panels, at, channel > 0, z, 0, outs)
+        for kind in range(0, kinds.size, 4):
+            own, many, before = kinds[kind + 1], min(kinds[kind + 3], lines * long), kinds[kind + 2]
+            seen, start = positions[plan[2] * before :], plan[3] * kinds[kind]
+            inner, picks = taps[start:], taps[taps.size // 2 + start :]
+            m, k, deep, to = some * many, count * own, count * window, some * before * outs
+            gemm_picked(m, outs, k, room, 0, seen, inner, picks, panels, at, deep, channel > 0, z, to, outs)
+
+
+def sort_positions(z, sums, plan, positions, kinds, outs, images):
+    """z: the sums in the order of images, lines and columns."""
+    for kind in range(0, kinds.size, 4):
+        before, first = images * kinds[kind + 2], positions.size // 2 + plan[2] * kinds[kind + 2]
+        for q in range(images * kinds[kind + 3]):
+            to = positions[first + q] * outs
+            copy_run(z[to : to + outs], sums[(before + q) * outs : (before + q + 1) * outs])
 
 
 def put_room(room, x, sizes, plan, low, images, channel, channels, top, left):
@@ -196,7 +259,7 @@ def pack_weights(part, panels, w, sizes, channels):
 
 
 @loop
-def conv2d_dw(part, partial, sums, space, g, x, sizes, plan, taps, positions):
+def conv2d_dw(part, partial, sums, space, g, x, sizes, plan, taps, positions, kinds):
     """Each chunk of images' share of the gradients of w, as (groups, taps, outs), and of b. Items: chunk, group, block of channels."""
     outs, blocks = sizes[4] // sizes[5], max(1, (sizes[1] // sizes[5] + plan[3] - 1) // plan[3])
     items = plan[4] * sizes[5] * blocks
@@ -205,7 +268,7 @@ def conv2d_dw(part, partial, sums, space, g, x, sizes, plan, taps, positions):
         fill_run(own, 0.0)
         for item in range(worker * items // plan[5], (worker + 1) * items // plan[5]):
             piece, channel = item // blocks, item % blocks * plan[3]
-            dw_chunk(partial, own, g, x, sizes, plan, taps, positions, piece, channel)
+            dw_chunk(partial, own, g, x, sizes, plan, taps, positions, kinds, piece, channel)
             if channel == 0:
                 chunk, total = piece // sizes[5], sums[piece * outs : (piece + 1) * outs]
                 fill_run(total, 0.0)
@@ -213,7 +276,7 @@ def conv2d_dw(part, partial, sums, space, g, x, sizes, plan, taps, positions):
                     add_planes(total, g, image * sizes[5] + piece % sizes[5], sizes[14] * sizes[15])
 
 
-def dw_chunk(partial, own, g, x, sizes, plan, taps, positions, piece, channel):
+def dw_chunk(partial, own, g, x, sizes, plan, taps, positions, kinds, piece, channel):
     """The share of one (chunk, group) = `piece` in the gradient of the weights of a block of channels, into its place in `partial`."""
     each, outs, window, most = sizes[1] // sizes[5], sizes[4] // sizes[5], sizes[6] * sizes[7], plan[0] * plan[1]
     side = most * plan[2] * rounded(outs)
@@ -228,8 +291,12 @@ def dw_chunk(partial, own, g, x, sizes, plan, taps, positions, piece, channel):
                 add = low > start or top + left > 0
                 if is_single(sizes):
                     dots_picked(count * window, some * lines, long, room, taps, positions, own, add, partial, out)
-                else:
-                    gemm_picked(count * window, outs, some * lines * long, room, 0, taps, positions, own, 0, add, partial, out, outs)
+                    continue
+                for kind in range(0, kinds.size, 4):
+                    first, tap, before = kinds[kind + 1], kinds[kind], plan[2] * kinds[kind + 2]
+                    seen, inner, picks = taps[plan[3] * tap :], positions[before:], positions[positions.size // 2 + before :]
+                    k, deep, ldc = some * min(kinds[kind + 3], lines * long), some * lines * long, window // max(1, first) * outs
+                    gemm_picked(count * first, outs, k, room, 0, seen, inner, picks, own, 0, deep, add, partial, out + tap * outs, ldc)
 
 
 def is_single(sizes):

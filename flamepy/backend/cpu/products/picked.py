@@ -1,7 +1,7 @@
 """Products whose first operand is picked out of memory by two lists. The words `gemm_picked`, `dots_picked` and `pack_turned`.
 
-    gemm_picked(m, n, k, a, a_off, rows, inner, b, b_off, add, c, c_off, ldc)
-    c[m, n] = (or +=, with add) A @ B     A[i, p] = a[a_off + rows[i] + inner[p]]; B (k, n) lies in panels
+    gemm_picked(m, n, k, a, a_off, rows, inner, picks, b, b_off, deep, add, c, c_off, ldc)
+    c[m, n] = (or +=, with add) A @ B     A[i, p] = a[a_off + rows[i] + inner[p]]; B[p] is row picks[p] of `deep` rows in panels
     dots_picked(m, runs, long, a, rows, starts, b, add, c, c_off)
     the same for one column, where the p of a run lie side by side: starts[run * long] is the first one's inner[p]
     pack_turned(to, to_off, k, first, count, b, b_off, ldb, n)
@@ -34,8 +34,8 @@ from .packing import Packing
 DOTS = 9  # rows of dots_picked at once, taps of a 3 x 3 window: so many sums hide each other's latency
 
 
-def emit_sums(v: Vectors, tile: Tile, a: Any, rows: Any, inner: Any, b: Any, deep: Any, k: Any) -> list[list[Any]]:
-    """The tile's sums over k."""
+def emit_sums(v: Vectors, tile: Tile, a: Any, rows: Any, inner: Any, picks: Any, b: Any, wide: Any, k: Any) -> list[list[Any]]:
+    """The tile's sums over k, in a panel whose rows are `wide` bytes apart."""
     builder, shift = v.builder, word(v.itemsize.bit_length() - 1)
 
     def read(at: Any, offset: int = 0) -> Any:
@@ -44,40 +44,41 @@ def emit_sums(v: Vectors, tile: Tile, a: Any, rows: Any, inner: Any, b: Any, dee
     lines = [builder.add(a, read(rows, 8 * i)) for i in range(tile.rows)]
 
     def one(now: list[Any]) -> list[Any]:
-        place, at, sums = now[0], now[1], now[2:]
+        pick, at, sums = now[0], now[1], now[2:]
+        place = builder.add(b, builder.mul(builder.load(v.pointer(pick, 0, WORD), align=8), wide))
         columns, distance = [v.load(place, n * tile.lanes * v.itemsize) for n in range(tile.across)], read(at)
         for i, line in enumerate(lines):
             x = v.spread_at(builder.add(line, distance))
             for n, y in enumerate(columns):
                 sums[i * tile.across + n] = v.multiply_add(x, y, sums[i * tile.across + n])
-        return [builder.add(place, deep), builder.add(at, word(8)), *sums]
+        return [builder.add(pick, word(8)), builder.add(at, word(8)), *sums]
 
-    sums = emit_loop(builder, k, [b, inner, *[v.zero] * (tile.rows * tile.across)], one)[2:]
+    sums = emit_loop(builder, k, [picks, inner, *[v.zero] * (tile.rows * tile.across)], one)[2:]
     return [sums[i : i + tile.across] for i in range(0, len(sums), tile.across)]
 
 
 def picked_kernel(itemsize: int, tile: Tile) -> Any:
-    """A jitted (c, ldc, a, rows, inner, b, deep, k, count, cols, add): `count` tiles, one below the other. Bytes and addresses."""
+    """A jitted (c, ldc, a, rows, inner, picks, b, wide, k, count, cols, add): `count` tiles, one below the other. Bytes and addresses."""
 
-    def typed(typing, c, ldc, a, rows, inner, b, deep, k, cols, add):  # type: ignore[no-untyped-def]
+    def typed(typing, c, ldc, a, rows, inner, picks, b, wide, k, cols, add):  # type: ignore[no-untyped-def]
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            c, ldc, a, rows, inner, b, deep, k, cols, add = values
+            c, ldc, a, rows, inner, picks, b, wide, k, cols, add = values
             v = Vectors(builder, itemsize, tile.lanes)
             emit_prefetches(v, tile, c, ldc)
-            sums = emit_sums(v, tile, a, rows, inner, b, deep, k)
+            sums = emit_sums(v, tile, a, rows, inner, picks, b, wide, k)
             with builder.if_else(builder.icmp_signed("==", cols, word(tile.lanes * tile.across))) as (whole, part):
                 for masked, block in ((False, whole), (True, part)):
                     with block:
                         emit_stores(v, sums, c, ldc, cols, add, masked)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 9, types.boolean), code
+        return types.void(*[types.int64] * 10, types.boolean), code
 
     emit, high = intrinsic(typed), tile.rows
 
-    def picked(c, ldc, a, rows, inner, b, deep, k, count, cols, add):
+    def picked(c, ldc, a, rows, inner, picks, b, wide, k, count, cols, add):
         for i in range(0, count * high, high):
-            emit(c + i * ldc, ldc, a, rows + i * 8, inner, b, deep, k, cols, add)
+            emit(c + i * ldc, ldc, a, rows + i * 8, inner, picks, b, wide, k, cols, add)
 
     return njit(**ALONE)(picked)
 
@@ -87,7 +88,7 @@ def product(size: int, tile: Tile) -> Any:
     six, four, three, one = (by_width([picked_kernel(size, tile._replace(rows=rows, across=n)) for n in widths]) for rows in (6, 4, 3, 1))
     lanes, panel = tile.lanes, tile.lanes * tile.across
 
-    def gemm_picked_at(m, n, k, a, rows, inner, b, add, c, ldc):
+    def gemm_picked_at(m, n, k, a, rows, inner, picks, b, deep, add, c, ldc):
         fours, threes = (m % 6 % 3, m % 2) if m > 5 else (m // 4, m % 4 // 3)  # tiles of one row wait for their own sums
         sixes, more = max(0, m - 4 * fours - 3 * threes) // 6, add != 0
         second = 6 * sixes
@@ -96,12 +97,12 @@ def product(size: int, tile: Tile) -> Any:
         for j in range(0, n, panel):
             cols, to = min(panel, n - j), c + j * size
             vectors = (cols + lanes - 1) // lanes
-            deep = vectors * lanes * size
-            six(vectors, to, ldc, a, rows, inner, b, deep, k, sixes, cols, more)
-            four(vectors, to + second * ldc, ldc, a, rows + second * 8, inner, b, deep, k, fours, cols, more)
-            three(vectors, to + third * ldc, ldc, a, rows + third * 8, inner, b, deep, k, threes, cols, more)
-            one(vectors, to + last * ldc, ldc, a, rows + last * 8, inner, b, deep, k, m - last, cols, more)
-            b += k * deep
+            wide = vectors * lanes * size
+            six(vectors, to, ldc, a, rows, inner, picks, b, wide, k, sixes, cols, more)
+            four(vectors, to + second * ldc, ldc, a, rows + second * 8, inner, picks, b, wide, k, fours, cols, more)
+            three(vectors, to + third * ldc, ldc, a, rows + third * 8, inner, picks, b, wide, k, threes, cols, more)
+            one(vectors, to + last * ldc, ldc, a, rows + last * 8, inner, picks, b, wide, k, m - last, cols, more)
+            b += deep * wide
 
     return gemm_picked_at
 
@@ -170,7 +171,7 @@ def dots(size: int, tile: Tile) -> Any:
     return dots_picked_at
 
 
-MAKERS = {"gemm_picked": (product, 10), "dots_picked": (dots, 9), "pack_turned": (packer, 7)}
+MAKERS = {"gemm_picked": (product, 12), "dots_picked": (dots, 9), "pack_turned": (packer, 7)}
 SIGNATURES = {name: (types.int64,) * count for name, (_, count) in MAKERS.items()}
 
 
@@ -181,9 +182,9 @@ def load(size: int) -> None:
         publish(name, size, own_name(make(size, tile(size)), size, [Path(__file__), *SOURCES]), SIGNATURES[name])
 
 
-def gemm_picked(m, n, k, a, a_off, rows, inner, b, b_off, add, c, c_off, ldc):
+def gemm_picked(m, n, k, a, a_off, rows, inner, picks, b, b_off, deep, add, c, c_off, ldc):
     """The word in plain Python, so that loops also run without being compiled."""
-    found = a[a_off + rows[:m, None] + inner[:k]] @ b[b_off : b_off + k * n].reshape(k, n)
+    found = a[a_off + rows[:m, None] + inner[:k]] @ b[b_off : b_off + deep * n].reshape(deep, n)[picks[:k]]
     out = np.lib.stride_tricks.as_strided(c[c_off:], (m, n), (ldc * c.itemsize, c.itemsize))
     out[...] = out + found if add else found
 
@@ -204,11 +205,11 @@ def compiled(size: int) -> dict[str, Any]:
     """The words for numbers of one size."""
     multiply, dot, pack = (types.ExternalFunction(f"flamepy_{name}{size}", types.void(*SIGNATURES[name])) for name in SIGNATURES)
 
-    def gemm_picked_word(m, n, k, a, a_off, rows, inner, b, b_off, add, c, c_off, ldc):
+    def gemm_picked_word(m, n, k, a, a_off, rows, inner, picks, b, b_off, deep, add, c, c_off, ldc):
         multiply(
             np.int64(m), np.int64(n), np.int64(k), np.int64(a.ctypes.data) + a_off * size, np.int64(rows.ctypes.data),
-            np.int64(inner.ctypes.data), np.int64(b.ctypes.data) + b_off * size, np.int64(add),
-            np.int64(c.ctypes.data) + c_off * size, ldc * size,
+            np.int64(inner.ctypes.data), np.int64(picks.ctypes.data), np.int64(b.ctypes.data) + b_off * size, np.int64(deep),
+            np.int64(add), np.int64(c.ctypes.data) + c_off * size, ldc * size,
         )  # fmt: skip
 
     def dots_picked_word(m, runs, long, a, rows, starts, b, add, c, c_off):
