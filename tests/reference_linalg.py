@@ -59,7 +59,9 @@ LINALG: dict[str, Case] = {
     "cholesky": case(lambda x, upper=False: N.cholesky(definite(x), upper=upper), shapes=SQUARES, attrs=[{}, {"upper": True}]),
     "matrix_power": case(lambda x, n: N.matrix_power(regular(x), n), shapes=SQUARES[:1], args=[(3,), (-2,), (1,)]),
     "qr": case(N.qr, shapes=ANY), "eigh": case(eigh, shapes=SQUARES), "eigvalsh": case(lambda x: N.eigvalsh(apart(x)), shapes=SQUARES),
-    "svd": case(svd, shapes=ANY), "svdvals": case(N.svdvals, shapes=ANY), "pinv": case(N.pinv, shapes=ANY[1:]),
+    "svd": case(svd, shapes=ANY), "svdvals": case(N.svdvals, shapes=ANY), "pinv": case(
+
+        lambda x, atol=0.0: N.pinv(x), shapes=ANY[1:], also=[(((3, 2),), (), {"atol": 1e-9})]),
     "matrix_rank": case(N.matrix_rank, shapes=ANY, smooth=False),
     "lstsq": case(lambda a, b: N.lstsq(a, b)[0], R, R, shapes=[((4, 3), (4, 2)), ((4, 2), (4,)), ((3, 4), (3, 4)), ((4, 3), (4, 3))]),
     "vector_norm": case(vector_norm, shapes=[((2, 3, 4),)], attrs=[

@@ -119,3 +119,23 @@ def test_captured_on_the_host_and_refused_on_a_gpu(device):
         x = fp.tensor(A + 0.1 * n, requires_grad=True)
         (loss, g), (want, dx) = run(x), step(x)
         assert loss.item() == want.item() and (g.numpy() == dx.numpy()).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"atol": 0.05}, {"rtol": 1e-2}, {"atol": 0.02, "rtol": 1e-1}, {"atol": 9.0}])
+@pytest.mark.parametrize("hermitian", [False, True])
+def test_what_pinv_counts_as_zero(options, hermitian):
+    rng = np.random.default_rng(0)
+    u, v = (np.linalg.qr(rng.normal(size=(2, 4, 4)))[0] for _ in range(2))
+    s = np.array([[5.0, -1.0, 0.3, 0.01], [500.0, 10.0, -3.0, 0.03]])  # all but the least, or the two least, or none
+    v = u if hermitian else v
+    zero = np.abs(s) <= np.maximum(options.get("atol", 0.0), options.get("rtol", 0.0 if options else 1e-12) * s[:, :1])
+    want = (v * np.where(zero, 0.0, 1.0 / s)[:, None]) @ u.mT
+    x = fp.tensor((u * s[:, None]) @ v.mT, device="plain", requires_grad=True)
+    np.testing.assert_allclose(fp.linalg.pinv(x, hermitian=hermitian, **options).numpy(), want, rtol=1e-9, atol=1e-10)
+    if hermitian and not options:  # of the lower triangle alone
+        y = fp.linalg.pinv(fp.tril(x.detach()), hermitian=True)
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-9, atol=1e-10)
+        z = fp.tensor(np.eye(3) + rng.normal(size=(3, 3)) / 9, device="plain", requires_grad=True)
+        assert fp.gradcheck(lambda z: fp.linalg.pinv(z + z.mT, hermitian=True), (z,))
+    with pytest.raises(fp.ShapeError, match="pinv"):
+        fp.linalg.pinv(fp.ones(2, 3, device="plain"), hermitian=True)

@@ -249,9 +249,16 @@ def svdvals(x: Any) -> Any:
 
 
 # ---- what is made of them --------------------------------------------------------------------------------------------------------------
+def lapack_pinv(x: np.ndarray, rtol: float, atol: float, hermitian: bool) -> np.ndarray:
+    if not atol:
+        return np.linalg.pinv(x, rtol, hermitian=hermitian)
+    largest = np.linalg.norm(x, 2, (-2, -1)) if x.size else np.ones(x.shape[:-2], x.dtype)
+    return np.linalg.pinv(x, np.maximum(rtol, atol / np.maximum(largest, np.finfo(x.dtype).tiny)), hermitian=hermitian)
+
+
 @custom(inputs=1, title="pinv", internal=True)
-def pseudo_inverse(x, rtol=0.0):
-    return on_host("pinv", np.linalg.pinv, (x,), ((*x.shape[:-2], *x.shape[:-3:-1]),), rtol)
+def pseudo_inverse(x, rtol=0.0, atol=0.0, hermitian=False):
+    return on_host("pinv", lapack_pinv, (x,), ((*x.shape[:-2], *x.shape[:-3:-1]),), rtol, atol, hermitian)
 
 
 @pseudo_inverse.differentiable
@@ -263,13 +270,15 @@ def pseudo_inverse_dx(g, x, y):
     return add(sub(first, matmul(matmul(x, p), kph)), matmul(matmul(ph, p), sub(gh, matmul(k, x))))
 
 
-def pinv(x: Any, rtol: Any = None) -> Any:
-    """The pseudo-inverse (Moore & Penrose); singular values up to rtol of the largest count as zero (rtol: the larger size times what
-    rounds 1). The gradient is that of matrices of the same rank. Shapes: (..., m, n) gives (..., n, m). Raises LinAlgError, ShapeError.
+def pinv(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: float = 0.0) -> Any:
+    """The pseudo-inverse (Moore & Penrose); singular values up to rtol of the largest, or up to atol, count as zero (rtol: the larger size
+    times what rounds 1; 0 where atol is given). hermitian: x is symmetric, of which the lower triangle is read, and its eigenvalues are
+    looked at. The gradient is that of matrices of the same rank, symmetric ones if hermitian. Shapes: (..., m, n) gives (..., n, m). Raises LinAlgError, ShapeError.
     >>> fp.linalg.pinv(fp.tensor([[2.0], [0.0]])).tolist()
     [[0.5, 0.0]]"""
-    x = matrices("pinv", x)
-    return pseudo_inverse(x, relative("pinv", x, rtol))
+    x, atol = matrices("pinv", x, square=bool(hermitian)), checked_number("pinv", "atol", 0.0 if atol is None else atol)
+    rtol = 0.0 if rtol is None and atol > 0.0 else relative("pinv", x, rtol)
+    return pseudo_inverse(x, rtol, atol, bool(hermitian))
 
 
 def relative(name: str, x: Any, rtol: Any) -> float:
