@@ -11,6 +11,7 @@ Classes lie along the last axis of scores. A metric reads on the host: update it
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -254,32 +255,61 @@ class F1(Scores):
 class ROCAUC(Metric):
     """The area under the ROC curve: how probably a sample of class 1 has a higher score than one of class 0, ties counted half.
 
-    ROCAUC(). update(scores (...), labels (...) of 0 and 1). It is exact, and keeps all scores.
+    ROCAUC(num_classes=None, multi_class="ovr", average="macro"). update(scores (...), labels (...) of 0 and 1). With num_classes the
+    scores are (..., classes) and labels ids: "ovr" is the mean of the areas of each class against the rest, "ovo" that of all pairs of
+    classes, each in both directions (Hand & Till 2001). average: "macro", "weighted" by how often a class, or pair, occurs, or "none" for
+    one number each, of "ovr". It is exact, and keeps all scores.
     """
 
     kept = ("scores", "labels")
+
+    def __init__(self, num_classes: int | None = None, multi_class: str = "ovr", average: str = "macro"):
+        if num_classes is not None and not is_count(num_classes, 2):
+            raise ValueError(f"{self.name}: num_classes is no count: {num_classes!r}. Use an int, 2 or more, or None for one score.")
+        if multi_class not in ("ovr", "ovo") or average not in AVERAGES[1 : 4 if multi_class == "ovr" else 3]:
+            known = "'ovr' or 'ovo', and 'macro', 'weighted' or, of 'ovr', 'none'"
+            raise ValueError(f"{self.name}: unknown multi_class or average: {multi_class!r}, {average!r}. Use {known}.")
+        self.num_classes, self.multi_class, self.average = num_classes, multi_class, average
+        super().__init__()
 
     def reset(self) -> None:
         self.scores, self.labels = np.zeros(0, np.float64), np.zeros(0, np.int64)
 
     def update(self, scores: Any, labels: Any) -> None:
         """Take a batch in. Raises ShapeError, DTypeError, IndexOutOfRange, ValueError for NaN, before anything is changed."""
-        x, ids = array_of(self.name, "scores", scores), array_of(self.name, "labels", labels)
-        if x.shape != ids.shape:
-            raise ShapeError(f"{self.name}.update: shapes differ: scores {x.shape}, labels {ids.shape}. Pass the scores of class 1 alone.")
+        x, ids, count = array_of(self.name, "scores", scores), array_of(self.name, "labels", labels), self.num_classes
+        if x.shape != (ids.shape if count is None else (*ids.shape, count)):
+            advice = "Pass the scores of class 1 alone, or give num_classes." if count is None else f"Pass scores (..., {count})."
+            raise ShapeError(f"{self.name}.update: shapes differ: scores {x.shape}, labels {ids.shape}. {advice}")
         if np.isnan(x.astype(np.float64)).any():
             raise ValueError(f"{self.name}.update: a score has no order: NaN among {x.size}. Look at the model's numbers first.")
-        ids = classes_of(self.name, ids, 2)
+        ids = classes_of(self.name, ids, count or 2)
         self.scores = np.concatenate([self.scores, x.astype(np.float64).reshape(-1)])
         self.labels = np.concatenate([self.labels, ids])
 
-    def compute(self) -> float:
-        ones = int(self.labels.sum())
-        zeros = self.labels.size - ones
+    def compute(self) -> Any:
+        if self.num_classes is None:
+            return self.area(self.scores, self.labels == 1)
+        scores, counts = self.scores.reshape(-1, self.num_classes), np.bincount(self.labels, minlength=self.num_classes)
+        if self.multi_class == "ovr":
+            found, weights = [self.area(column, self.labels == c) for c, column in enumerate(scores.T)], counts
+        else:
+            pairs = list(itertools.combinations(range(self.num_classes), 2))
+            found, weights = [0.5 * (self.between(scores, a, b) + self.between(scores, b, a)) for a, b in pairs], counts[pairs].sum(axis=1)
+        return np.array(found) if self.average == "none" else float(np.average(found, weights=weights if self.average[0] == "w" else None))
+
+    def between(self, scores: np.ndarray, a: int, b: int) -> float:
+        """The area of class a's scores, of the samples of two classes."""
+        of_both = (self.labels == a) | (self.labels == b)
+        return self.area(scores[of_both, a], self.labels[of_both] == a)
+
+    def area(self, scores: np.ndarray, labels: np.ndarray) -> float:
+        ones = int(labels.sum())
+        zeros = labels.size - ones
         if not ones or not zeros:
-            raise self.nothing("samples of both classes")
-        _, at, counts = np.unique(self.scores, return_inverse=True, return_counts=True)
-        of_one = np.bincount(at, weights=self.labels, minlength=len(counts))
+            raise self.nothing("samples of both classes" if self.num_classes is None else "samples of every class")
+        _, at, counts = np.unique(scores, return_inverse=True, return_counts=True)
+        of_one = np.bincount(at, weights=labels, minlength=len(counts))
         of_zero = counts - of_one
         below = np.cumsum(of_zero) - of_zero
         return float((of_one * (below + 0.5 * of_zero)).sum() / (ones * zeros))

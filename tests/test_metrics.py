@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("device")
 RNG = np.random.default_rng(0)
 SCORES = np.round(RNG.normal(size=(60, 4)), 1).astype("f4")  # with ties
 IDS = RNG.choice(4, 60, p=[0.5, 0.3, 0.2, 0.0])  # a class that is no label
+THREE = SCORES[:, :3]
 BINARY, BITS = np.round(RNG.normal(size=80), 1), RNG.integers(0, 2, 80)
 
 
@@ -48,6 +50,10 @@ def test_accuracy_confusion_and_auc_against_scikit_learn() -> None:
         in_batches(M.ConfusionMatrix(4), SCORES, IDS), sk.confusion_matrix(IDS, SCORES.argmax(1), labels=range(4))
     )
     np.testing.assert_allclose(in_batches(M.ROCAUC(), BINARY, BITS), sk.roc_auc_score(BITS, BINARY), rtol=1e-12)
+    shares = np.exp(THREE) / np.exp(THREE).sum(axis=1, keepdims=True)
+    for kind, average in (("ovr", "macro"), ("ovr", "weighted"), ("ovr", None), ("ovo", "macro"), ("ovo", "weighted")):
+        want = sk.roc_auc_score(IDS, shares, multi_class=kind, average=average)
+        np.testing.assert_allclose(in_batches(M.ROCAUC(3, kind, average or "none"), shares, IDS), want, rtol=1e-12)
     distinct = SCORES + np.arange(4) * 1e-3
     for k in (1, 2, 3):
         want = sk.top_k_accuracy_score(IDS, distinct, k=k, labels=range(4))
@@ -89,7 +95,8 @@ def test_perplexity(dtype: str) -> None:
 
 METRICS: dict[str, tuple[Any, Any, Any]] = {
     "accuracy": (lambda: M.Accuracy(2), SCORES, IDS), "confusion": (lambda: M.ConfusionMatrix(4), SCORES, IDS),
-    "f1": (lambda: M.F1(4, "none"), SCORES, IDS), "auc": (M.ROCAUC, BINARY, BITS), "perplexity": (M.Perplexity, SCORES, IDS),
+    "f1": (lambda: M.F1(4, "none"), SCORES, IDS), "auc": (M.ROCAUC, BINARY, BITS),
+    "aucs": (lambda: M.ROCAUC(3, "ovo", "weighted"), THREE, IDS), "perplexity": (M.Perplexity, SCORES, IDS),
 }  # fmt: skip
 
 
@@ -133,6 +140,8 @@ def test_what_metrics_refuse() -> None:
         (fp.ShapeError, lambda: auc.update(SCORES, IDS), "differ"),
         (fp.IndexOutOfRange, lambda: auc.update(BINARY, BITS * 2), "2"),
         (ValueError, lambda: auc.update([np.nan], [1]), "NaN"),
+        (fp.ShapeError, lambda: M.ROCAUC(3).update(SCORES, IDS), "differ"),
+        (ValueError, lambda: M.ROCAUC(1), "num_classes"), (ValueError, lambda: M.ROCAUC(4, "ovo", "none"), "unknown multi_class"),
         (ValueError, lambda: M.ConfusionMatrix(0), "num_classes"),
         (ValueError, lambda: M.Mean().update(1.0, -1), "weight"),
         (fp.DTypeError, lambda: accuracy.update(["a"], [1]), "no numbers"),
@@ -144,3 +153,24 @@ def test_what_metrics_refuse() -> None:
     auc.update(BINARY, BITS * 0)
     with raises(fp.StateError, "both classes"):
         auc.compute()
+    areas = M.ROCAUC(3)
+    areas.update(THREE, IDS % 2)
+    with raises(fp.StateError, "every class"):
+        areas.compute()
+
+
+def test_areas_of_classes_are_shares_of_pairs() -> None:
+    """By counting pairs of samples, where scikit-learn is not installed."""
+
+    def area(scores: Any, ones: Any) -> float:
+        a, b = scores[ones][:, None], scores[~ones]
+        return float(((a > b) + 0.5 * (a == b)).mean())
+
+    rest = [area(THREE[:, c], c == IDS) for c in range(3)]
+    np.testing.assert_allclose(in_batches(M.ROCAUC(3, average="none"), THREE, IDS), rest, rtol=1e-12)
+    np.testing.assert_allclose(in_batches(M.ROCAUC(3), THREE, IDS), np.mean(rest), rtol=1e-12)
+    pairs = []
+    for a, b in itertools.combinations(range(3), 2):
+        both = (a == IDS) | (b == IDS)
+        pairs.append(np.mean([area(THREE[both, c], IDS[both] == c) for c in (a, b)]))
+    np.testing.assert_allclose(in_batches(M.ROCAUC(3, "ovo"), THREE, IDS), np.mean(pairs), rtol=1e-12)

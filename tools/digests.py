@@ -52,6 +52,13 @@ OPTIMIZERS = [
     "RMSprop",
     "Muon",
     "LBFGS",
+    "LARS",
+    "AdaBelief",
+    "AdamP",
+    "Prodigy",
+    "SGDScheduleFree",
+    "AdamWScheduleFree",
+    "Sophia",
 ]
 ORDER: dict[str, Callable[..., Any]] = {  # where an op takes its arguments in another order than its oracle
     "gather": lambda x, index, axis: fp.gather(x, axis, index),

@@ -273,7 +273,9 @@ def pseudo_inverse_dx(g, x, y):
 def pinv(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: float = 0.0) -> Any:
     """The pseudo-inverse (Moore & Penrose); singular values up to rtol of the largest, or up to atol, count as zero (rtol: the larger size
     times what rounds 1; 0 where atol is given). hermitian: x is symmetric, of which the lower triangle is read, and its eigenvalues are
-    looked at. The gradient is that of matrices of the same rank, symmetric ones if hermitian. Shapes: (..., m, n) gives (..., n, m). Raises LinAlgError, ShapeError.
+    looked at. The gradient is that of matrices of the same rank, symmetric ones if hermitian.
+
+    Shapes: (..., m, n) gives (..., n, m). Raises LinAlgError, ShapeError.
     >>> fp.linalg.pinv(fp.tensor([[2.0], [0.0]])).tolist()
     [[0.5, 0.0]]"""
     x, atol = matrices("pinv", x, square=bool(hermitian)), checked_number("pinv", "atol", 0.0 if atol is None else atol)

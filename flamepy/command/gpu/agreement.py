@@ -285,7 +285,9 @@ def replayed(w: Draw) -> list[Any]:
 MATRICES = ((24, 40), (33, 17))
 STEPS: dict[str, Call] = {
     **{name: stepped(getattr(optimizers, name), lr=0.01) for name in (
-        ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Lion", "LAMB", "NAdam", "RAdam", "RMSprop", "Adafactor"])},
+        ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Lion", "LAMB", "LARS", "NAdam", "RAdam", "RMSprop", "Adafactor"])},
+    **{name: stepped(getattr(optimizers, name), lr=0.01) for name in ("AdaBelief", "AdamP", "SGDScheduleFree", "AdamWScheduleFree")},
+    "Prodigy": stepped(optimizers.Prodigy),
     "SGD with momentum": stepped(optimizers.SGD, lr=0.01, momentum=0.9, nesterov=True),
     "Adam with amsgrad": stepped(optimizers.Adam, lr=0.01, amsgrad=True),
     "RMSprop, centered": stepped(optimizers.RMSprop, lr=0.01, momentum=0.9, centered=True),
