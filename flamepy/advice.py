@@ -22,6 +22,23 @@ MOVES = "Use .to(device), with a name that flamepy.device() knows"
 TYPES = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32", "bool": "bool_",
 }  # fmt: skip
+INTEGERS = {"byte": "uint8", "char": "int8", "short": "int16"}
+# What PyTorch has in torch and in Tensor, and flamepy elsewhere: in nn.functional, in linalg, and under another name.
+IN_FUNCTIONAL = """adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear channel_shuffle conv1d conv2d conv3d
+    conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss ctc_loss embedding feature_alpha_dropout group_norm gru_cell
+    hinge_embedding_loss instance_norm layer_norm lstm_cell margin_ranking_loss max_pool1d max_pool2d max_pool3d pixel_shuffle
+    pixel_unshuffle rms_norm triplet_margin_loss"""
+IN_LINALG = "cholesky det lstsq matrix_power matrix_rank qr slogdet solve svd"
+ELSEWHERE = spread({
+    **{name: f"flamepy.linalg.{name}" for name in IN_LINALG.split()},
+    "inverse": "flamepy.linalg.inv(x)", "pinverse": "flamepy.linalg.pinv(x)", "symeig": "flamepy.linalg.eigh(x)",
+    "logdet": "flamepy.linalg.slogdet(x), which gives the sign, too",
+    "triangular_solve": "flamepy.linalg.solve_triangular(a, b, upper=True)",
+    "adjoint": "x.mT", "dist": "flamepy.norm(x - y)", "ger": "flamepy.outer(x, y)", "take_along_dim": "flamepy.take_along_axis(x, i, axis)",
+    "select": "Index it: x[:, 3]", "split_with_sizes": "flamepy.split(x, sizes, axis)", "put": "flamepy.index_put(x, indices, values)",
+    "hsplit": "flamepy.tensor_split(x, parts, 1)", "vsplit": "flamepy.tensor_split(x, parts, 0)", "is_nonzero": "bool(x)",
+    "index_reduce": "flamepy.scatter_reduce(x, axis, index, src, reduce)", "is_complex conj": "There are no complex tensors",
+})  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
 WRITTEN_OUT = spread({
     "equal": "flamepy.array_equal(x, y)",
@@ -32,7 +49,9 @@ SHARED = {
 # A row is one or several names and what to do; "Use" goes before what begins with no capital letter.
 ADVICE = {
     "Tensor": {
-        **WRITTEN_OUT, **SHARED,
+        **WRITTEN_OUT, **SHARED, **ELSEWHERE, **{name: f".to(flamepy.{dtype})" for name, dtype in INTEGERS.items()},
+        "new_empty": "flamepy.zeros(shape, dtype=x.dtype, device=x.device)", "get_device": "x.device", "resize": "x.reshape(shape)",
+        "to_sparse to_dense is_sparse": "Tensors are dense", "register_post_accumulate_grad_hook": "register_hook(f)",
         "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers", **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items()},
         "type": ".dtype, or .to(dtype)", "data": ".detach() to read without the tape, set_data() to write into a Parameter",
         "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
@@ -48,7 +67,18 @@ ADVICE = {
         "detach_": "x = x.detach()", "clamp_min": ".clamp(min=value)", "clamp_max": ".clamp(max=value)",
     },
     "flamepy": {
-        **WRITTEN_OUT, **SHARED,
+        **WRITTEN_OUT, **SHARED, **ELSEWHERE, **{name: f"flamepy.nn.functional.{name}" for name in IN_FUNCTIONAL.split()},
+        "clamp_min": "flamepy.clamp(x, min=value)", "clamp_max": "flamepy.clamp(x, max=value)", "row_stack": "flamepy.vstack(tensors)",
+        "detach": "x.detach()", "range": "flamepy.arange(start, end)", "scalar_tensor": "flamepy.tensor(value)",
+        "randint_like": "flamepy.randint(low, high, x.shape)", "logspace": "10.0 ** flamepy.linspace(start, end, n)",
+        "get_default_dtype": "Floats are float32 unless dtype= says otherwise",
+        "seed initial_seed": "flamepy.manual_seed(n)",
+        "broadcast_shapes promote_types result_type can_cast": "NumPy has it, for shapes and for dtypes",
+        "get_num_threads": "numba.get_num_threads()", "gru lstm rnn_tanh rnn_relu": "flamepy.nn.GRU, flamepy.nn.LSTM, flamepy.nn.RNN",
+        "frombuffer": "flamepy.tensor(numpy.frombuffer(data, dtype))", "nuclear_norm": "flamepy.linalg.norm(x, 'nuc')",
+        "frobenius_norm": "flamepy.norm(x)", "embedding_bag": "flamepy.nn.functional.embedding(ids, w).mean(1)",
+        "fill": "flamepy.full_like(x, value)", "constant_pad_nd": "flamepy.nn.functional.pad(x, pads, value=value)",
+        "cond while_loop": "Write if and while in Python", "grid_sampler": "flamepy.nn.functional.grid_sample(x, grid)",
         "optim": "Optimizers are flamepy.SGD, flamepy.AdamW and the others in flamepy.optimizers", "compile jit": "flamepy.capture(step)",
         "as_tensor asarray": "flamepy.tensor(data)", "from_numpy": "flamepy.tensor(array)", "Module": "flamepy.nn.Module",
         "set_grad_enabled": "flamepy.no_grad() or flamepy.enable_grad()",
@@ -78,6 +108,9 @@ ADVICE = {
         "cuda cpu": MOVES,
         **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items() if dtype.endswith(("16", "32", "64")) and dtype[0] != "i"},
         "requires_grad_": ".freeze(pattern of names) and .unfreeze(pattern)",
+        "type": ".to(dtype)", "compile": "flamepy.capture(step)", "register_module": "Assign it: self.name = module",
+        "extra_repr": "Define extra(), which gives the text", "get_submodule": "dict(model.named_modules())[name]",
+        "get_parameter": "model.params[name]", "register_backward_hook": "register_hook() of a tensor in a forward hook",
         "register_parameter": "Assign a Parameter: self.w = flamepy.Parameter(...)", "add_module": "Assign it: self.name = module",
         "named_children": ".children()", "flatten_parameters": "Leave it out: kernels read the weights as they lie",
         "register_full_backward_hook": "register_hook() of a tensor in a forward hook",
@@ -100,11 +133,17 @@ ADVICE = {
     "functional": {
         **WRITTEN_OUT,
         "multi_head_attention_forward": "nn.MultiHeadAttention(width, heads, causal=...)",
+        "upsample_bilinear": "interpolate(x, size, mode='bilinear', align_corners=True)", "upsample_nearest": "interpolate(x, size)",
+        "embedding_bag": "embedding(ids, w).mean(1)",
+        **{f"max_pool{n}d_with_indices": f"max_pool{n}d(x, size, return_indices=True)" for n in (1, 2, 3)},
+        "gumbel_softmax": "softmax((logits - (-flamepy.rand(*logits.shape).log()).log()) / tau, -1)",
     },
     "nn": {
         "SyncBatchNorm": "nn.BatchNorm2d: one process has the whole batch",
         "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
-        "Parameter": "flamepy.Parameter",
+        "Parameter": "flamepy.Parameter", "NLLLoss2d": "nn.NLLLoss", "CrossMapLRN2d": "nn.LocalResponseNorm",
+        "EmbeddingBag": "nn.Embedding, and .mean(1) of what it gives",
+        "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d": "Give the number of inputs",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads",
     },
 }  # fmt: skip

@@ -36,6 +36,14 @@ def test_what_the_advice_names_exists(owner):
                 found = getattr(found, part)
 
 
+def test_what_pytorch_has_in_another_module_gets_advice():
+    torch = pytest.importorskip("torch")
+    elsewhere = {*dir(F), *dir(fp.linalg)}
+    for owner, theirs, ours in (("flamepy", torch, fp), ("Tensor", torch.Tensor, fp.Tensor)):
+        names = [n for n in dir(theirs) if n in elsewhere and n[0] != "_" and callable(getattr(theirs, n)) and not hasattr(ours, n)]
+        assert [n for n in names if n not in ADVICE[owner]] == [], owner
+
+
 DRAW = np.random.default_rng(0)
 SQUARE = {name: DRAW.uniform(0.1, 0.9, (3, 3)).astype("f4") for name in "xyz"}
 VALUES = {"a": 0, "b": 1, "classes": 4, "n": 3}
