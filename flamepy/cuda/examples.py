@@ -98,6 +98,17 @@ def alone(name: str, *args: Any) -> Callable[[Inputs, int], Any]:
     return lambda m, n: PUBLIC[name](m.rows(n), *args)
 
 
+def channels(name: str) -> Callable[[Inputs, int], Any]:
+    options = {"group_norm": (2,), "batch_norm": (None, None, None, None, True)}
+    return lambda m, n: PUBLIC[name](images(m, n), *options.get(name, ()))
+
+
+def recurrent(name: str, gates: int) -> Callable[[Inputs, int], Any]:
+    """16 steps of 8 units."""
+    return lambda m, n: PUBLIC[name](m.real(16, max(1, n // 128), 8), m.real(8 * gates, 8), m.real(8 * gates, 8))
+
+
+SCANS = "cumsum cumprod cummax logcumsumexp sort argsort median"
 EXAMPLES: dict[str, Callable[[Inputs, int], Any]] = {
     **{name: alone(name) for name in ("gelu", "clone", "sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "dropout")},
     **{name: alone(name, -1) for name in ("softmax", "log_softmax", "logsumexp")},
@@ -113,6 +124,15 @@ EXAMPLES: dict[str, Callable[[Inputs, int], Any]] = {
     "masked_fill": lambda m, n: PUBLIC["masked_fill"](m.real(n), m.mask(n), 0.0),
     "cat": lambda m, n: PUBLIC["cat"]([m.real(n), m.real(n)]), "gather": lambda m, n: PUBLIC["gather"](m.real(n), 0, m.ids(n, n)),
     "cast": lambda m, n: PUBLIC["cast"](m.real(n), "float16"),
+    **{name: alone(name) for name in SCANS.split()}, "topk": alone("topk", 4), "roll": alone("roll", 3), "flip": alone("flip", -1),
+    **{name: pair(name) for name in ("div", "kl_div", "hinge_embedding_loss")},
+    **{name: channels(name) for name in ("batch_norm", "instance_norm", "group_norm")},
+    "scatter_add": lambda m, n: PUBLIC["scatter_add"](m.real(n), 0, m.ids(n, n), m.real(n)),
+    "searchsorted": lambda m, n: PUBLIC["searchsorted"](m.real(n), m.real(n)),
+    "swiglu": lambda m, n: PUBLIC["swiglu"](m.rows(n), m.rows(n)), "rope": lambda m, n: PUBLIC["rope"](images(m, n)),
+    "interpolate": lambda m, n: PUBLIC["interpolate"](images(m, n), scale_factor=2, mode="bilinear"),
+    **{name: recurrent(name, gates) for name, gates in (("lstm", 4), ("gru", 3), ("rnn", 1))},
+    "adaptive_avg_pool2d": lambda m, n: PUBLIC["adaptive_avg_pool2d"](images(m, n), 2),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Any] = {
     name.lower(): kind for name, kind in vars(optimizers).items() if isinstance(kind, type) and issubclass(kind, Optimizer) and kind.slots

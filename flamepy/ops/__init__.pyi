@@ -77,7 +77,8 @@ def adaptive_avg_pool1d(x: TensorLike, output_size: TensorLike) -> Tensor:
 
 # flamepy/ops/pools.py: adaptive_avg_pool2d
 def adaptive_avg_pool2d(x: TensorLike, output_size: TensorLike) -> Tensor:
-    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m.
+    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m. Of 1 it
+    is the global average pool.
 
     Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
     >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
@@ -100,7 +101,8 @@ def adaptive_max_pool1d(x: TensorLike, output_size: TensorLike, return_indices: 
 
 # flamepy/ops/pools.py: adaptive_max_pool2d
 def adaptive_max_pool2d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
-    """The largest number of each of the windows of adaptive_avg_pool2d(); return_indices as in max_pool2d(). Shapes: as there.
+    """The largest number of each of the windows of adaptive_avg_pool2d() (of 1: of all, the global max pool); return_indices as in
+    max_pool2d(). Shapes: as there.
     >>> F.adaptive_max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
     [[[4.0]]]
     """
