@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 from error_text import raises
+from reference import REFERENCE
+from test_ops import function
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -96,3 +98,41 @@ def test_ends_of_differences_are_not_rounded() -> None:
         assert fp.diff(x, append=end).tolist() == want.tolist(), end
     with raises(fp.DTypeError, "diff"):
         fp.diff(x, append="a")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "addmm",
+        "addmv",
+        "addr",
+        "addbmm",
+        "baddbmm",
+        "affine_grid",
+        "avg_pool2d",
+        "avg_pool3d",
+        "cdist",
+        "cross",
+        "diff",
+        "index_add",
+        "scatter_add",
+        "scatter_reduce",
+        "logit",
+    ],
+)
+def test_ops_made_of_several_round_16_bits_once(name: str) -> None:
+    case = REFERENCE[name]
+    for sample in case.samples[::3]:
+        for dtype in ("float16", "bfloat16"):
+            xs = [fp.tensor(a).to(dtype) if a.dtype.kind == "f" else fp.tensor(a) for a in case.draw(sample, "float32", 1)]
+            wide = [x.to("float32") if x.dtype == dtype else x for x in xs]
+            found, want = [function(name)(*given, *sample.args, **sample.kwargs) for given in (xs, wide)]
+            assert found.dtype == dtype
+            assert np.array_equal(found.numpy().view("u2"), want.to(dtype).numpy().view("u2")), sample
+
+
+def test_a_factor_of_integers_is_no_fraction() -> None:
+    x = fp.tensor([1, 2, 3])
+    assert fp.index_add(x, 0, [0], x[:1], alpha=2).tolist() == [3, 2, 3]
+    with raises(fp.DTypeError, "index_add: alpha is no whole number: 1.5"):
+        fp.index_add(x, 0, [0], x[:1], alpha=1.5)

@@ -7,9 +7,11 @@ from typing import Any
 from ..backend.formula.words import copysign, exp2, expm1, log1p, log2, log10
 from ..core.ops.axes import composed
 from ..core.pointwise import define, zero
+from ..core.tensor import Tensor
 from ..core.words import NAN, abs, exp, exp_down, log, maximum, select
 from .rounding import clip
 from .special_formulas import digamma_of, erfc_of, erfinv_of, lgamma_of, trigamma_of
+from .widening import narrowed, widened
 
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
 
@@ -73,4 +75,7 @@ def logit(x: Any, eps: Any = None) -> Any:
     >>> [round(v, 4) for v in fp.logit(fp.tensor([0.5, 0.75])).tolist()]
     [0.0, 1.0986]
     """
-    return logit_op(x if eps is None else clip(x, low=eps, high=1.0 - eps))
+    if eps is None:
+        return logit_op(x)
+    x = Tensor.of("logit", x)
+    return narrowed(logit_op(clip(widened(x), low=eps, high=1.0 - eps)), x.dtype)

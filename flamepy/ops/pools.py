@@ -278,8 +278,8 @@ def avg_pool(
         sizes = (planes, *own[0], *own[1], *own[2], *before, *own[3])
         return without_unit_axis(averaged(unit_axis(x), sizes)) if lines else averaged(x, sizes)
     counted = "sum" if divisor is not None else "all" if count_include_pad else "inside"
-    y = summed(x, [("means", n, count, k, s, a, b, counted) for n, count, k, s, (a, b) in rows])
-    return y if divisor is None else y * (1.0 / divisor)
+    y = summed(x if divisor is None else widened(x), [("means", n, count, k, s, a, b, counted) for n, count, k, s, (a, b) in rows])
+    return y if divisor is None else narrowed(y / divisor, x.dtype)
 
 
 def summed(x: Any, kinds: list[Any]) -> Any:

@@ -141,8 +141,9 @@ def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Any:
         raise ShapeError(f"affine_grid: theta {theta.shape} is not for size {size}. Use (N, 2, 3) for (N, C, H, W).")
     lines = [np.linspace(-1, 1, n) * (1.0 if align_corners else (n - 1) / n) if n > 1 else np.zeros(1) for n in size[2:]]
     places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1).reshape(1, -1, axes + 1)
-    grid = Tensor.of("affine_grid", places.astype(theta.dtype), theta.device) @ theta.transpose(1, 2)
-    return grid.reshape((size[0], *size[2:], axes))
+    wide = widened(theta)
+    grid = Tensor.of("affine_grid", places.astype(wide.dtype), theta.device) @ wide.transpose(1, 2)
+    return narrowed(grid, theta.dtype).reshape((size[0], *size[2:], axes))
 
 
 @composed(home="functional")

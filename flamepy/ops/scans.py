@@ -26,6 +26,7 @@ from .joining import cat
 from .picking import picked_along
 from .reduce_more import floats_only
 from .shape_more import narrow
+from .widening import narrowed, widened
 
 
 class Found(NamedTuple):
@@ -206,6 +207,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     a = one_axis("diff", axis, x.ndim)
     if not n:
         return x
+    x, dtype = widened(x) if n > 1 else x, x.dtype
     one = (*x.shape[:a], 1, *x.shape[a + 1 :])
     for end, first in ((prepend, True), (append, False)):
         if end is not None:
@@ -218,4 +220,4 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     for _ in range(min(n, x.shape[a])):
         size = x.shape[a] - 1
         x = (ne if x.dtype == bool_ else sub)(narrow(x, a, 1, size), narrow(x, a, 0, size))
-    return x
+    return narrowed(x, dtype)

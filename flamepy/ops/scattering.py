@@ -21,11 +21,11 @@ from ..core.ops.pointwise import add, div, eq, ge, maximum_op, minimum_op, mul, 
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..core.words import select
-from ..dtypes import FLOATS, checked_number, float64, int64
+from ..dtypes import FLOATS, checked_int, checked_number, float64, int64
 from .picking import checked_index, getitem
 from .scans import recurrence, shifted
 from .sorting import row_order
-from .widening import narrowed
+from .widening import narrowed, widened
 
 
 @custom(inputs=1, kind="as is", title="scatter", internal=True)
@@ -131,7 +131,7 @@ def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include
     line, flat, src = places_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
     if not flat.size:
         return x
-    return narrowed(reshape(REDUCES[reduce](line, flat, src, bool(include_self)), x.shape), x.dtype)
+    return narrowed(reshape(REDUCES[reduce](widened(line), flat, widened(src), bool(include_self)), x.shape), x.dtype)
 
 
 def many_at(x: Any, flat: Any) -> Any:
@@ -242,8 +242,11 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
     [0.0, 0.0, 11.0]
     """
     line, flat, inner, source = slices("index_add", x, axis, index, source)
-    source = source if alpha == 1 else mul(source, checked_number("index_add", "alpha", alpha) if source.dtype in FLOATS else int(alpha))
-    return reshape(add(line, rows_added(source, flat, inner, line.shape)), x.shape) if source.size else Tensor.of("index_add", x)
+    if not source.size:
+        return Tensor.of("index_add", x)
+    times = (checked_number if source.dtype in FLOATS else checked_int)("index_add", "alpha", alpha)
+    source = widened(source) if times == 1 else mul(widened(source), times)
+    return narrowed(reshape(add(widened(line), rows_added(source, flat, inner, line.shape)), x.shape), line.dtype)
 
 
 @composed
@@ -299,4 +302,6 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> An
     flat, values = reshape(places, (places.size,)), reshape(values, (places.size,))
     if not flat.size:
         return x
-    return add(x, rows_added(values, flat, 1, x.shape)) if accumulate else put(x, flat, values)
+    if not accumulate:
+        return put(x, flat, values)
+    return narrowed(add(widened(x), rows_added(widened(values), flat, 1, x.shape)), x.dtype)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ..core.errors import DTypeError, ShapeError
+from ..core.inputs import common_dtype
 from ..core.ops.axes import composed, one_axis, tensors_of
 from ..core.ops.matrices import matmul
 from ..core.ops.pointwise import abs_op, add, mul, sub, where
@@ -19,6 +20,7 @@ from .powers import pow as pow_op
 from .rearranging import roll
 from .reduce_more import floats_only
 from .variance import root
+from .widening import narrowed, widened
 
 
 # ---- vectors -----------------------------------------------------------------------------------------------------------------------
@@ -71,11 +73,12 @@ def cross(a: Any, b: Any, axis: int = -1) -> Any:
     >>> fp.cross(fp.tensor([1.0, 0.0, 0.0]), fp.tensor([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, 1.0]"""
     a, b = tensors_of("cross", a, b)
+    dtype, (a, b) = common_dtype("cross", (a, b), "number"), [widened(x) for x in (a, b)]
     places = [one_axis("cross", axis, x.ndim) for x in (a, b)]
     if any([not x.ndim or x.shape[d] != 3 for x, d in zip((a, b), places, strict=True)]):
         raise ShapeError(f"cross: not 3 numbers along the axis: {a.shape} and {b.shape}, axis {axis}. Pass vectors in space.")
     (a1, a2), (b1, b2) = [[roll(x, -k, d) for k in (1, 2)] for x, d in zip((a, b), places, strict=True)]
-    return sub(mul(a1, b2), mul(a2, b1))
+    return narrowed(sub(mul(a1, b2), mul(a2, b1)), dtype)
 
 
 # ---- matrices, by name -------------------------------------------------------------------------------------------------------------
@@ -114,16 +117,17 @@ def bmm(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
-def added(name: str, x: Any, product: Any, beta: float, alpha: float) -> Any:
-    """beta * x + alpha * product; with beta 0 x is not looked at, as in PyTorch."""
+def added(name: str, x: Any, times: Any, a: Any, b: Any, beta: float, alpha: float) -> Any:
+    """beta * x + alpha * times(a, b); with beta 0 x is not looked at, as in PyTorch. 16-bit floats are rounded once."""
     for what, value in (("beta", beta), ("alpha", alpha)):
         if not is_number(value):
             raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
-    y = product if alpha == 1 else mul(product, alpha)
-    (x,) = tensors_of(name, x)
+    x, a, b = tensors_of(name, x, a, b)
+    dtype, (x, a, b) = common_dtype(name, (x, a, b), "number"), [widened(t) for t in (x, a, b)]
+    y = times(a, b) if alpha == 1 else mul(times(a, b), alpha)
     if y.shape != (found := add(where(False, x, 0.0) if beta == 0 else x if beta == 1 else mul(x, beta), y)).shape:
         raise ShapeError(f"{name}: what is added has another shape than the product: {x.shape}, {y.shape}. It must broadcast to that.")
-    return found
+    return narrowed(found, dtype)
 
 
 @composed
@@ -131,7 +135,7 @@ def addmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta x + alpha a @ b. Shapes: (n, k), (k, m) give (n, m), to which x broadcasts, else ShapeError.
     >>> fp.addmm(fp.tensor([1.0]), fp.ones(1, 3), fp.ones(3, 2)).tolist()
     [[4.0, 4.0]]"""
-    return added("addmm", x, mm(a, b), beta, alpha)
+    return added("addmm", x, mm, a, b, beta, alpha)
 
 
 @composed
@@ -139,7 +143,7 @@ def addmv(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta x + alpha a @ b, of a matrix and a vector. Shapes: (n, k), (k,) give (n,), to which x broadcasts, else ShapeError.
     >>> fp.addmv(fp.tensor([1.0]), fp.ones(2, 3), fp.ones(3)).tolist()
     [4.0, 4.0]"""
-    return added("addmv", x, mv(a, b), beta, alpha)
+    return added("addmv", x, mv, a, b, beta, alpha)
 
 
 @composed
@@ -147,7 +151,8 @@ def addr(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta x + alpha outer(a, b). Shapes: (n,), (m,) give (n, m), to which x broadcasts, else ShapeError.
     >>> fp.addr(fp.tensor([1.0]), fp.ones(2), fp.ones(1)).tolist()
     [[2.0], [2.0]]"""
-    return added("addr", x, outer(*of_axes("addr", (a, 1), (b, 1))), beta, alpha)
+    a, b = of_axes("addr", (a, 1), (b, 1))
+    return added("addr", x, outer, a, b, beta, alpha)
 
 
 @composed
@@ -155,7 +160,7 @@ def baddbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any
     """beta x + alpha a @ b, of stacks. Shapes: (s, n, k), (s, k, m) give (s, n, m), to which x broadcasts, else ShapeError.
     >>> fp.baddbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
     [[[4.0]], [[4.0]]]"""
-    return added("baddbmm", x, bmm(a, b), beta, alpha)
+    return added("baddbmm", x, bmm, a, b, beta, alpha)
 
 
 @composed
@@ -164,7 +169,7 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     >>> fp.addbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
     [[7.0]]"""
     a, b = of_axes("addbmm", (a, 3), (b, 3))
-    return added("addbmm", x, einsum("snk,skm->nm", a, b), beta, alpha)
+    return added("addbmm", x, lambda a, b: einsum("snk,skm->nm", a, b), a, b, beta, alpha)
 
 
 # ---- distances ---------------------------------------------------------------------------------------------------------------------
@@ -181,15 +186,16 @@ def cdist(a: Any, b: Any, p: float = 2.0) -> Any:
         raise ShapeError(f"cdist: points do not fit: {a.shape} and {b.shape}. Use (..., n, d) and (..., m, d).")
     if not is_number(p) or not p >= 0:
         raise ValueError(f"cdist: no norm: p={p!r}. Use a number of 0 or more, or infinity.")
+    dtype, (a, b) = common_dtype("cdist", (a, b), "float"), [widened(x) for x in (a, b)]
     d = sub(reshape(a, (*a.shape[:-1], 1, a.shape[-1])), reshape(b, (*b.shape[:-2], 1, *b.shape[-2:])))
     if p == 2:
-        return root(sum_op(mul(d, d), axis=-1))
+        return narrowed(root(sum_op(mul(d, d), axis=-1)), dtype)
     d = abs_op(d)
     if p == 0:
-        return sum_op(d.sign(), axis=-1)
+        return narrowed(sum_op(d.sign(), axis=-1), dtype)
     if p in (1, math.inf):
-        return sum_op(d, axis=-1) if p == 1 else max_op(d, axis=-1) if d.shape[-1] else sum_op(d, axis=-1)
+        return narrowed(max_op(d, axis=-1) if p != 1 and d.shape[-1] else sum_op(d, axis=-1), dtype)
     apart = d > 0
     total = sum_op(where(apart, pow_op(where(apart, d, 1.0), p), 0.0), axis=-1)
     some = total > 0
-    return where(some, pow_op(where(some, total, 1.0), 1.0 / p), 0.0)
+    return narrowed(where(some, pow_op(where(some, total, 1.0), 1.0 / p), 0.0), dtype)
