@@ -85,6 +85,7 @@ def routed(plain: Any) -> Any:
         known[key] = watch.route(y) or known[key]
         return y
 
+    function.__code__ = function.__code__.replace(co_name=plain.__name__)  # type: ignore[attr-defined]  # as errors call it
     return function
 
 
