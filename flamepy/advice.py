@@ -53,7 +53,7 @@ ADVICE = {
         "new_empty": "flamepy.zeros(shape, dtype=x.dtype, device=x.device)", "get_device": "x.device", "resize": "x.reshape(shape)",
         "to_sparse to_dense is_sparse": "Tensors are dense", "register_post_accumulate_grad_hook": "register_hook(f)",
         "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers", **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items()},
-        "type": ".dtype, or .to(dtype)", "data": ".detach() to read without the tape, set_data() to write into a Parameter",
+        "type astype": ".dtype, or .to(dtype)", "data": ".detach() to read without the tape, set_data() to write into a Parameter",
         "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
         "contiguous is_contiguous stride": "Every tensor is contiguous",
         "type_as": "x.to(y.dtype)", "nelement": "x.numel()", "itemsize element_size": "x.dtype.itemsize",
@@ -150,9 +150,9 @@ ADVICE = {
 ADVICE = {
     owner: {name: text if text[0].isupper() else f"Use {text}" for name, text in spread(rows).items()} for owner, rows in ADVICE.items()
 }
-IN_PLACE = "add", "sub", "mul", "div", "pow", "neg", "abs", "exp", "log", "sqrt", "clamp", "relu"
-WRITTEN = "fill", "zero", "copy", "normal", "uniform"
-ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE})
+IN_PLACE = "add sub mul div pow neg abs exp log sqrt clamp relu sigmoid tanh masked_fill scatter scatter_add index_add index_fill index_put"
+WRITTEN = "fill", "zero", "copy", "normal", "uniform", "exponential", "random", "bernoulli", "resize"
+ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{name}(...)" for name in IN_PLACE.split()})
 ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter or buffer" for name in WRITTEN})
 
 
