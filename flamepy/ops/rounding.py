@@ -48,7 +48,7 @@ define(
 define(
     "fmod",
     "a - trunc(a / b) * b, with the sign of a, as C's fmod; the gradient takes trunc(a / b) for constant, as in PyTorch.",
-    lambda a, b: select(a < 0, -(-a % abs(b)), a % abs(b)), pass_g, lambda g, a, b: -g * trunc_of(a / b), kind="number",
+    lambda a, b: select(a < 0, -1, 1) * (abs(a) % abs(b)), pass_g, lambda g, a, b: -g * trunc_of(a / b), kind="number",
 )  # fmt: skip
 div_floor = define("div_floor", "floor(a / b).", lambda a, b: a // b, zero, zero, kind="number", title="div", home="")
 div_trunc = define("div_trunc", "trunc(a / b).", lambda a, b: trunc_of(a / b), zero, zero, title="div", home="")
