@@ -1604,7 +1604,7 @@ def fmod(a: TensorLike, b: TensorLike, /) -> Tensor:
 
     Shapes: those of the inputs broadcast.
     Types: floats and integers; bools are computed in int64.
-    Formula: y = select(a < 0, -(-a % abs(b)), a % abs(b))
+    Formula: y = select(a < 0, -1, 1) * (abs(a) % abs(b))
     Derivative from g, the cotangent of y: da = g
     Derivative from g, the cotangent of y: db = -g * trunc_of(a / b)
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).
