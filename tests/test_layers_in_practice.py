@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from devices import default_device
 from error_text import raises
 
@@ -48,6 +47,7 @@ def surgery(of: Any, lib: Any) -> Iterator[Any]:
 
 
 def test_layers_are_exchanged_put_in_and_taken_out() -> None:
+    torch = pytest.importorskip("torch")
     ours, theirs = [lib.Sequential(lib.Linear(3, 2), lib.ReLU(), lib.Linear(2, 2)) for lib in (nn, torch.nn)]
     captured = fp.capture(ours)
     for a, b in zip(surgery(ours, nn), surgery(theirs, torch.nn), strict=True):
@@ -238,6 +238,7 @@ def test_no_tokens_change_no_metric_and_nan_stays_nan() -> None:
 
 
 def test_entropy_of_a_policy_that_may_not_do_all() -> None:
+    torch = pytest.importorskip("torch")
     scores = np.where(np.eye(4, 6, dtype=bool), -np.inf, RNG.normal(size=(4, 6))).astype("f4")
     ours, theirs = fp.Parameter(fp.tensor(scores)), torch.tensor(scores, requires_grad=True)
     y = torch.distributions.Categorical(logits=theirs).entropy()

@@ -162,10 +162,10 @@ def test_tensor_methods_of_ops_are_plain_functions() -> None:
         (lambda x: x.tanh(1), "tanh: too many arguments: 2. Takes x."),
         (lambda x: x.add(), "add: wrong number of inputs: 1. Expected a, b."),
         (lambda x: fp.add(x, x, x), "add: too many arguments: 3. Takes a, b."),
-        (lambda x: fp.add(x, x, alpha=2), "add: unknown option: alpha=2. Known: none."),
+        (lambda x: fp.mul(x, x, alpha=2), "mul: unknown option: alpha=2. Known: none."),
         (lambda x: x.leaky_relu(0.1, 0.2), "leaky_relu: too many arguments: 3. Takes x, negative_slope."),
-        (lambda x: fp.softmax(x, 0, 1), "softmax: too many arguments: 3. Takes x, axis."),
-        (lambda x: x.softmax(rows=1), "softmax: unknown option: rows=1. Known: x, axis."),
+        (lambda x: fp.softmax(x, 0, None, 1), "softmax: too many arguments: 4. Takes x, axis, dtype."),
+        (lambda x: x.softmax(rows=1), "softmax: unknown option: rows=1. Known: x, axis, dtype."),
     ],
 )
 def test_the_short_way_refuses_like_the_long_one(call: Callable[..., Any], text: str) -> None:

@@ -27,7 +27,7 @@ from ....inner_code import InnerCompiler
 from ...formula import bind, row_words
 from ...formula.bind import Compiler, announce
 from ...formula.row_words import all_max, all_sum, barrier, lane, lanes
-from ..loops import broadcast, moves, words
+from ..loops import broadcast, moves, waves, words
 from ..products import gemm, listed, picked
 from . import halves, inner, instructions, parallel, pool, processor, workspace
 from .inner import INNER, KERNEL, AloneCompiler, LoopCompiler
@@ -118,8 +118,8 @@ TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 
 SHARED = (
-    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, inner_code, broadcast, moves, words,
-    gemm, listed, picked,
+    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, inner_code, broadcast, moves, waves,
+    words, gemm, listed, picked,
 )  # fmt: skip
 SOURCES = (__file__, *[str(module.__file__) for module in SHARED])
 HOMES = tuple([module.__name__ for module in (row_words, words, workspace, moves, gemm, listed, picked)])
