@@ -203,10 +203,9 @@ def test_grad_mode_is_part_of_the_kind_and_results_have_no_tape():
     for i in range(9):
         with fp.enable_grad() if i % 3 else fp.no_grad():
             assert captured(fp.ones(2)).requires_grad == bool(i % 3)
-    many = fp.capture(lambda: w.sum() * fp.ones(5000))  # what sum() sends back to so many stays one number, if it can
-    for loss in ((captured(fp.ones(2)) * w).sum(), [many() for _ in range(4)][-1].sum()):
-        with pytest.raises(fp.CaptureError, match=r"backward\(\) through the result of a captured step.*inside the step"):
-            loss.backward()
+    loss = (captured(fp.ones(2)) * w).sum()
+    with pytest.raises(fp.CaptureError, match=r"backward\(\) through the result of a captured step.*inside the step"):
+        loss.backward()
 
 
 # ---- aliases ---------------------------------------------------------------------------------------------------------------------

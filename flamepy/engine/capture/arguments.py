@@ -25,7 +25,7 @@ from .values import known
 
 TAPE = "with a tape"
 # Stands for the op that made a tensor, where a replay made it.
-REPLAYED = SimpleNamespace(title="capture", inputs=(), takes_numbers=False)
+REPLAYED = SimpleNamespace(title="capture", inputs=())
 
 
 def no_way_back() -> CaptureError:
