@@ -30,7 +30,7 @@ class Methods(TensorMethods):
     def acosh(self) -> Tensor:
         """The number, 0 or more, whose cosh is x; NaN below 1. See flamepy.acosh."""
     # flamepy/core/ops/pointwise.py: "add"
-    def add(self, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
+    def add(self, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
         """a + b. See flamepy.add."""
     # flamepy/ops/vectors.py: addbmm
     def addbmm(self, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -1056,10 +1056,10 @@ class Methods(TensorMethods):
     def std_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
         """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's). See flamepy.std_mean."""
     # flamepy/core/ops/pointwise.py: "sub"
-    def sub(self, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
+    def sub(self, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
         """a - b. See flamepy.sub."""
     # flamepy/core/ops/pointwise.py: "sub"
-    def subtract(self, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
+    def subtract(self, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
         """a - b. See flamepy.subtract."""
     # flamepy/core/ops/reduce.py: sum
     @overload

@@ -106,6 +106,15 @@ def test_what_is_written_in_between_is_copied_before() -> None:
     assert captured.program.launches == 7  # with `early` as the only copy
 
 
+def follows_eager(world: Callable[[], tuple[Any, Callable[[Any], Any]]], times: int) -> None:
+    """`world` gives a Parameter that a step writes, and the step: captured in one world, it does what it does eagerly in another."""
+    (w, step), (v, eager) = world(), world()
+    captured = fp.capture(step)
+    for n in range(times):
+        assert bits(captured(fp.tensor(X + n))) == bits(eager(fp.tensor(X + n)))
+        assert bits(w) == bits(v)
+
+
 def test_a_queue_that_is_shifted_by_a_row() -> None:
     def world() -> tuple[Any, Callable[[Any], Any]]:
         queue = fp.Parameter(np.zeros((4, 4), "f4"), requires_grad=False)
@@ -118,11 +127,7 @@ def test_a_queue_that_is_shifted_by_a_row() -> None:
 
         return queue, step
 
-    (queue, step), (other, eager) = world(), world()
-    captured = fp.capture(step)
-    for n in range(5):
-        assert bits(captured(fp.tensor(X + n))) == bits(eager(fp.tensor(X + n)))
-        assert bits(queue) == bits(other)
+    follows_eager(world, 5)
 
 
 def test_memory_of_a_part_that_was_moved() -> None:
@@ -307,8 +312,4 @@ def test_steps_made_of_parts_give_eagers_bits(moves: list[Any], results: set[int
 
         return w, step
 
-    (w, step), (v, eager) = world(), world()
-    captured = fp.capture(step)
-    for n in range(4):
-        assert bits(captured(fp.tensor(X + n))) == bits(eager(fp.tensor(X + n)))
-        assert bits(w) == bits(v)
+    follows_eager(world, 4)

@@ -115,7 +115,7 @@ def adaptive_max_pool3d(x: TensorLike, output_size: TensorLike, return_indices: 
     """
 
 # flamepy/core/ops/pointwise.py: "add"
-def add(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
+def add(a: TensorLike, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     """a + b.
 
     Shapes: those of the inputs broadcast.
@@ -4077,7 +4077,7 @@ def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) 
     """
 
 # flamepy/core/ops/pointwise.py: "sub"
-def sub(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
+def sub(a: TensorLike, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     """a - b.
 
     Shapes: those of the inputs broadcast.
@@ -4091,7 +4091,7 @@ def sub(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
     """
 
 # flamepy/core/ops/pointwise.py: "sub"
-def subtract(a: TensorLike, b: TensorLike, /, *, alpha: int = 1) -> Tensor:
+def subtract(a: TensorLike, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     """a - b.
 
     Shapes: those of the inputs broadcast.

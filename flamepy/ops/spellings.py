@@ -32,7 +32,7 @@ define(
 
 for _function in (pointwise.add, pointwise.sub):  # see SCALED in habits.py
     _taken: Any = _function.__signature__
-    _alpha = inspect.Parameter("alpha", inspect.Parameter.KEYWORD_ONLY, default=1)
+    _alpha = inspect.Parameter("alpha", inspect.Parameter.KEYWORD_ONLY, default=1.0)
     _function.__signature__ = _taken.replace(parameters=[*_taken.parameters.values(), _alpha])
 
 
