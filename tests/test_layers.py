@@ -37,7 +37,6 @@ TOP = {"__init__", "__main__"}
 CIRCLES: set[frozenset[str]] = set()
 # Those that imports inside functions and under TYPE_CHECKING close.
 LATE_CIRCLES = {
-    frozenset({"flamepy", "train", "train.keeping", "train.loop", "train.runs", "train.state", "train.trainer"}),
     frozenset({"backend.cuda.device", "backend.cuda.runtime.stream"}),
     frozenset({"cuda.kernels", "cuda.recording"}),
 }
