@@ -171,16 +171,21 @@ def natural(name: str) -> list[Any]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
+def place(row: tuple[str, str]) -> tuple[Any, ...]:
+    """As ruff sorts imports: by module, then constants, classes, functions."""
+    module, name = row
+    return module, not name.isupper(), not name[0].isupper(), natural(name.lower())
+
+
 def package_stub() -> str:
-    """The imports of flamepy/__init__.py as they are, and the public ops among them."""
-    kept: list[tuple[str, str]] = []
+    """The imports of flamepy/__init__.py as they are, what it imports late, and the public ops."""
+    kept = [(module or ".", name) for name, module in flamepy._LATE.items()]
     for node in ast.parse(Path(flamepy.__file__).with_suffix(".py").read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level and not any((a.asname or "").startswith("_") for a in node.names):
             kept += [("." + (node.module or ""), a.name) for a in node.names]
-    kept.insert(kept.index((".", "metrics")), (".", "linalg"))  # imported when it is first asked for
-    after = next(i for i, (module, _) in enumerate(kept) if module > ".ops")
-    kept[after:after] = [(".ops", name) for name in sorted(PUBLIC, key=natural) if HOMES[name] != "functional"]
-    return FIRST + "".join([f"from {module} import {name} as {name}\n" for module, name in kept]) + "\n__version__: str\n"
+    kept += [(".ops", name) for name in PUBLIC if HOMES[name] != "functional"]
+    lines = [f"from {module} import {name} as {name}\n" for module, name in sorted(kept, key=place)]
+    return FIRST + "".join(lines) + "\n__version__: str\n"
 
 
 def functional_stub() -> str:
