@@ -33,6 +33,7 @@ from .creation import full as full
 from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
+from .creation import pinned as pinned
 from .creation import rand as rand
 from .creation import rand_like as rand_like
 from .creation import randn as randn

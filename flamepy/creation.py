@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .core.changes import heard
 from .core.creation import full as full
 from .core.creation import ones as ones
 from .core.creation import randn as randn
@@ -14,10 +15,10 @@ from .core.creation import random_tensor, shape_of
 from .core.creation import uniform as uniform
 from .core.creation import zeros as zeros
 from .core.device import device as device_of
-from .core.errors import DTypeError, NumberTooLarge, ShapeError
+from .core.errors import DeviceError, DTypeError, NumberTooLarge, ShapeError
 from .core.methods import uploaded
 from .dtypes import FLOATS, INTEGERS, as_dtype, checked_int, checked_number, float32, is_count
-from .tensors import Tensor, full_like, tensor
+from .tensors import Tensor, full_like, tensor, typed_array
 
 
 def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
@@ -28,6 +29,35 @@ def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Ones of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 1, dtype)
+
+
+def pinned(data: Any, dtype: Any = None) -> np.ndarray:
+    """A read-only NumPy array with a copy of `data` in page-locked memory, from which tensor() copies to a GPU without waiting for it.
+
+    For batches: call it where they are made, such as a loader's thread, and give the result to `fp.tensor(batch, device="cuda")`, which
+    returns at once; the host may go on while the GPU copies. Nothing can be overwritten meanwhile: `data` may, since this is a copy of
+    it; the array cannot, as it is read-only (assigning to it is NumPy's ValueError); and its memory is lent again only when the array is
+    gone *and* every copy from it has ended. So pin each batch anew: after the first few it takes no new memory, only the time to copy.
+    It has the type that fp.tensor() would give the data. Where there is no GPU it is an ordinary read-only array, so that a loader runs
+    anywhere. In a process of its own a loader should not call this (it would open the GPU there). Raises what fp.tensor() raises, and
+    DeviceError where the system has no more memory to lock.
+
+    >>> batch = np.arange(6.0, dtype="float32").reshape(2, 3)
+    >>> x = pinned(batch)
+    >>> batch[:] = 0
+    >>> tensor(x).tolist()
+    [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    >>> x.flags.writeable
+    False
+    """
+    heard(None, (data,), None)
+    array = typed_array(data, None if dtype is None else as_dtype(dtype))
+    as_dtype(array.dtype, "pinned: not supported: {}")
+    try:
+        gpu = device_of("cuda")
+    except DeviceError:
+        gpu = device_of("cpu")
+    return gpu.locked(array)  # type: ignore[no-any-return]
 
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:

@@ -142,12 +142,20 @@ advise(Tensor, "Tensor")
 
 def given(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
     """See Door.tensor: of core's, and of arrays in a device's memory, tensors of PyTorch's (in lists as well), what speaks DLPack."""
-    if isinstance(data, Tensor):
-        return uploaded(of_type(data.numpy(), wanted), device)
-    shared = device.adopted(data)
+    shared = None if isinstance(data, Tensor) else device.adopted(data)
     if shared is not None:  # the device took it as it was
         t = Tensor(shared[0], Door.spec(shared[1], as_dtype(shared[0].dtype), device))
         return t if wanted is None else t.to(wanted)
+    return uploaded(typed_array(data, wanted), device)
+
+
+Door.tensor = staticmethod(given)
+
+
+def typed_array(data: Any, wanted: np.dtype | None) -> np.ndarray:
+    """What a tensor of this data holds, in host memory."""
+    if isinstance(data, Tensor):
+        return of_type(data.numpy(), wanted)
     if is_torch_tensor(data):
         data = torch_array(data)
     elif hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
@@ -161,10 +169,7 @@ def given(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
         wanted = float32
     elif wanted is None and array.dtype.kind == "u" and not hasattr(data, "__array__") and not holds_arrays(data):
         wanted = int64  # Python's ints; the largest do not fit
-    return uploaded(of_type(array, wanted), device)
-
-
-Door.tensor = staticmethod(given)
+    return of_type(array, wanted)
 
 
 def host_array(data: Any) -> np.ndarray:

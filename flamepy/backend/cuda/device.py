@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -147,13 +147,22 @@ class CudaDevice(Device):
             root, offset = root.root, root.offset + offset
         return Buffer(root.data + offset, size, np.dtype(dtype), self, root, offset)
 
+    def reading(self, buffer: Buffer) -> Callable[[], np.ndarray]:
+        """What gives a buffer's numbers as they are now, once synchronize() has been called."""
+        return self.driver.reading(buffer.data, buffer.size, buffer.dtype) if buffer.size else partial(np.empty, 0, buffer.dtype)
+
     def synchronize(self) -> None:
         """Wait for all launches, then look at what they found out; that may raise."""
+        begun = self.late.begin()
         self.driver.synchronize()
-        self.look()
+        self.late.look(begun)
 
     def look(self) -> None:
-        self.late.look()
+        if self.late.waiting:
+            self.synchronize()
+
+    def locked(self, array: np.ndarray) -> np.ndarray:
+        return self.driver.pages.copy(array)  # type: ignore[no-any-return]
 
     def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:
         fault = self.late.fault()
@@ -179,6 +188,7 @@ class CudaDevice(Device):
     def trim(self) -> None:
         self.driver.synchronize()
         self.allocator.release()
+        self.driver.pages.release()
 
     def memory(self) -> dict[str, int]:
         found = self.allocator

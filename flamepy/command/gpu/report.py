@@ -31,7 +31,8 @@ WORKERS = 12
 EQUAL_STEPS, EARLY, LATE = 5, 2e-6, 2e-3  # how far losses may be from the CPU's, relative: in the first steps, in all
 FIGURES = {
     "op_us": "an op, 1024 numbers", "recorded_op_us": "the same, recorded", "launch_us": "a launch", "graph_us": "a kernel in a CUDA graph",
-    "item_us": "reading one number", "copy_gbs": "copy", "add_gbs": "x + x", "gelu_gbs": "gelu", "softmax_gbs": "softmax, rows of 1024",
+    "item_us": "two ops, their number read", "number_us": "a number read", "copy_gbs": "copy", "add_gbs": "x + x", "gelu_gbs": "gelu",
+    "softmax_gbs": "softmax, rows of 1024",
     "layer_norm_gbs": "layer norm, rows of 1024", "sum_gbs": "sum", "bf16_tflops": "product, bf16, 8192",
     "tf32_tflops": "product, tf32, 4096", "float32_tflops": "product, float32, 4096",
 }  # fmt: skip

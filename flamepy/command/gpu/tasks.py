@@ -116,11 +116,12 @@ def memory_of(here: Any) -> tuple[int, int]:
 
 # ---- costs and ceilings -----------------------------------------------------------------------------------------------------------
 def costs() -> Found:
-    """Microseconds of an op, of a launch, of a kernel in a graph, of waiting for a number."""
+    """Microseconds of an op, of a launch, of a kernel in a graph, of two ops and their number, of a number that is there."""
     here, x = gpu(), creation.ones((1024,), device="cuda")
     with no_grad():
         op = least(lambda: x + 1.0, 2000)
         item = least(lambda: float(x[0] + 1.0), 100)
+        number = least(x[0].item, 100)
     tracked = creation.ones((1024,), device="cuda").requires_grad_()
     recorded = least(lambda: tracked * 2.0, 1000)
     y = here.empty(1024, np.dtype("float32"))
@@ -132,7 +133,8 @@ def costs() -> Found:
     many()
     eager = least(many, 10) / 200
     graph = least(here.driver.capture(many), 10) / 200
-    return {"op_us": op * 1e6, "recorded_op_us": recorded * 1e6, "item_us": item * 1e6, "launch_us": eager * 1e6, "graph_us": graph * 1e6}
+    found = {"op": op, "recorded_op": recorded, "item": item, "number": number, "launch": eager, "graph": graph}
+    return {f"{name}_us": 1e6 * seconds for name, seconds in found.items()}
 
 
 def ceilings() -> Found:

@@ -1,7 +1,8 @@
 """The driver on a GPU: memory, copies, launches and graphs through NVIDIA's cuda-bindings and cuda-core.
 
-One stream of our own, which does not wait for the legacy one. Small uploads go through pinned memory that is used in turn, so they do
-not wait either. Machine code is loaded, never PTX: a driver older than the compiler takes it.
+One stream of our own, which does not wait for the legacy one. Uploads go through page-locked memory that is used in turn, so they do not
+wait either; numbers for the host come through such memory, many for one wait. Machine code is loaded, never PTX: a driver older than the
+compiler takes it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from ..attention import cudnn
 from ..products import blas
 from . import build
 from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
+from .pages import Pages, page_of
 
-RING = 1 << 20  # bytes of pinned memory
+RING = 1 << 20  # bytes of page-locked memory, each way
+NUMBERS = 1 << 12  # bytes that come to the host through it, at most
+STAGED = 1 << 26  # bytes that go to the GPU through pages, at most
 CUDA = 2  # what DLPack calls a GPU
 REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
 
@@ -52,8 +56,7 @@ class Driver:
         self.handle = int(self.stream.handle)
         self.name, self.capturing = str(self.gpu.name), False
         self.thread, self.lock = threading.local(), threading.Lock()
-        self.ring = checked(driver.cuMemHostAlloc(RING, 0), "pinned memory")
-        self.at = 0
+        self.rings()
 
     def enter(self) -> None:
         """Let this thread speak to the GPU: CUDA asks for it once in each."""
@@ -64,6 +67,13 @@ class Driver:
             self.thread.entered = True
 
     # ---- memory ----
+    def rings(self) -> None:
+        """Ask for page-locked memory: for what goes to the GPU, for what comes back, and batches."""
+        self.ring, self.results = (int(checked(self.cu.cuMemHostAlloc(RING, 0), "page-locked memory")) for _ in range(2))
+        self.found = np.asarray((ctypes.c_uint8 * RING).from_address(self.results))
+        self.at = self.next = 0  # in the one and the other
+        self.pages = Pages(self)
+
     def allocate(self, nbytes: int, last: bool = False) -> int | None:
         self.enter()
         code, address = self.cu.cuMemAlloc(nbytes)
@@ -82,10 +92,17 @@ class Driver:
     def upload(self, address: int, array: np.ndarray) -> None:
         """From host to device; the array may change as soon as this returns."""
         self.enter()
-        nbytes = array.nbytes
-        if nbytes > RING // 4:
+        nbytes, page = array.nbytes, page_of(array)
+        if page is None and nbytes > STAGED:
             self.synchronize()
             checked(self.cu.cuMemcpyHtoD(address, array.ctypes.data, nbytes), "upload")
+            return
+        if page is None and nbytes > RING // 4:
+            array = self.pages.copy(array)
+            page = page_of(array)
+        if page is not None:
+            checked(self.cu.cuMemcpyHtoDAsync(address, array.ctypes.data, nbytes, self.handle), "upload")
+            page.read_by(self)
             return
         room = -(-nbytes // 64) * 64
         with self.lock:
@@ -96,9 +113,48 @@ class Driver:
             checked(self.cu.cuMemcpyHtoDAsync(address, self.ring + self.at, nbytes, self.handle), "upload")
             self.at += room
 
-    def download(self, array: np.ndarray, address: int) -> None:
-        self.synchronize()
+    def reading(self, address: int, size: int, dtype: np.dtype) -> Callable[[], np.ndarray]:
+        """Begin to copy so many numbers to the host: what it returns gives them once synchronize() has been called."""
+        nbytes = size * dtype.itemsize
+        if nbytes > NUMBERS:
+            return lambda: self.download(np.empty(size, dtype), address)
+        self.enter()
+        with self.lock:
+            at = self.next if self.next + nbytes <= RING else 0
+            self.next = at + -(-nbytes // 64) * 64
+        checked(self.cu.cuMemcpyDtoHAsync(self.results + at, address, nbytes, self.handle), "download")
+        return lambda: self.found[at : at + nbytes].view(dtype).copy()
+
+    def download(self, array: np.ndarray, address: int) -> np.ndarray:
+        """Fill an array with what every launch before synchronize() left there."""
         checked(self.cu.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes), "download")
+        return array
+
+    def locked(self, nbytes: int, last: bool = False) -> int | None:
+        """Page-locked memory of the host, for all GPUs."""
+        self.enter()
+        code, address = self.cu.cuMemHostAlloc(nbytes, self.cu.CU_MEMHOSTALLOC_PORTABLE)
+        if int(code) == 0:
+            return int(address)
+        if last or code.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            checked((code,), f"asking for {nbytes:,} bytes of page-locked memory")
+        return None
+
+    def unlocked(self, address: int) -> None:
+        checked(self.cu.cuMemFreeHost(address), "free")
+
+    def mark(self, event: Any = None) -> Any:
+        """What passed() and wait_for() ask about: everything enqueued so far. `event`: an older one, used again."""
+        event = event or checked(self.cu.cuEventCreate(self.cu.CUevent_flags.CU_EVENT_DISABLE_TIMING), "an event")
+        checked(self.cu.cuEventRecord(event, self.handle), "an event")
+        return event
+
+    def passed(self, event: Any) -> bool:
+        code = self.cu.cuEventQuery(event)[0]
+        return code.name != "CUDA_ERROR_NOT_READY" and checked((code,), "a launch before this") is not False
+
+    def wait_for(self, event: Any) -> None:
+        checked(self.cu.cuEventSynchronize(event), "a launch before this")
 
     def copy(self, to: int, address: int, nbytes: int) -> None:
         self.enter()

@@ -1,12 +1,14 @@
 """The driver without a GPU: memory is the emulator's, a launch runs the kernel's PTX for every thread before it returns.
 
 Nothing is cached between buffers: each has its own bytes, so that a kernel that leaves its operands is found out, and what was never
-written cannot be read, by the host neither: that holds for each access of each launch. Races, which take longer to look for, are looked
-for in the first launch of a kernel with a size, and in each 32nd like it. A captured graph is the list of its launches and copies.
+written cannot be read, by the host neither: that holds for each access of each launch. A copy from page-locked memory is done as late as a
+GPU might do it, before the next launch: what overwrites that memory meanwhile is found out. Races, which take longer to look for, are
+looked for in the first launch of a kernel with a size, and in each 32nd like it. A captured graph is the list of its launches and copies.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +19,7 @@ from ....emulator import Machine, Memory
 from ....emulator.layout import DEVICE_BASE
 from ....errors import DeviceError, EmulationError
 from . import build
+from .pages import Pages, page_of
 
 CC = (9, 0)  # an H100's
 MOST = {(8, 0): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}  # bytes of shared memory that a block may ask for
@@ -40,25 +43,57 @@ class Driver:
         self.times: dict[Any, int] = {}  # how often a launch like this one came
         self.counts: list[tuple[str, Any]] | None = None
         self.recorded: list[Callable[[], None]] | None = None  # of the graph that is being captured
+        self.pages = Pages(self)
+        self.begun: list[Callable[[], None]] = []  # copies from pages
+        self.ended = 0  # how many of them there were
+        self.host: dict[int, np.ndarray] = {}  # page-locked memory
 
     # ---- memory ----
     def allocate(self, nbytes: int, last: bool = False) -> int:
         return self.memory.allocate(nbytes)
 
     def free(self, address: int) -> None:
+        self.settle()
         self.memory.free(address)
 
     def upload(self, address: int, array: np.ndarray) -> None:
         if self.recorded is not None:
             raise DeviceError("graph: an upload while a graph is captured. Do it before the step.")
-        self.memory.write(address, array.reshape(-1).view(np.uint8))
+        self.settle()
+        page, start, nbytes = page_of(array), array.ctypes.data, array.nbytes
+        if page is None:
+            self.memory.write(address, array.reshape(-1).view(np.uint8))
+        else:  # whatever lies there by then
+            self.begun.append(lambda: self.memory.write(address, np.array((ctypes.c_uint8 * nbytes).from_address(start))))
+            page.read_by(self)
 
-    def download(self, array: np.ndarray, address: int) -> None:
+    def reading(self, address: int, size: int, dtype: np.dtype) -> Callable[[], np.ndarray]:
+        return lambda: self.download(np.empty(size, dtype), address)
+
+    def download(self, array: np.ndarray, address: int) -> np.ndarray:
         if not self.memory.is_written(address, array.nbytes):
             raise EmulationError(
                 f"download: memory that nobody has written: {array.nbytes} bytes at {address:#x}. Look at what should have."
             )
         array.view(np.uint8)[...] = self.memory.read(address, array.nbytes)
+        return array
+
+    def locked(self, nbytes: int, last: bool = False) -> int:
+        memory = np.empty(nbytes, np.uint8)
+        self.host[memory.ctypes.data] = memory
+        return memory.ctypes.data
+
+    def unlocked(self, address: int) -> None:
+        del self.host[address]
+
+    def mark(self, event: Any = None) -> int:
+        return self.ended + len(self.begun)
+
+    def passed(self, event: int) -> bool:
+        return self.ended >= event
+
+    def wait_for(self, event: int) -> None:
+        self.settle()
 
     def copy(self, to: int, address: int, nbytes: int) -> None:
         self.enqueue(partial(self.move, to, address, nbytes))
@@ -68,6 +103,13 @@ class Driver:
 
     def synchronize(self) -> None:
         """Every launch has ended when it returns."""
+        self.settle()
+
+    def settle(self) -> None:
+        """End the copies from pages."""
+        while self.begun:
+            self.begun.pop(0)()
+            self.ended += 1
 
     # ---- launches ----
     def load(self, binary: build.Binary) -> Any:
@@ -98,6 +140,7 @@ class Driver:
             self.counts.append((function.name, counts))
 
     def enqueue(self, action: Callable[[], None]) -> None:
+        self.settle()
         if self.recorded is None:
             action()
         else:

@@ -30,8 +30,13 @@ class Waiting(NamedTuple):
     fault: Buffer  # what was asked for after it, in the same thread, is dropped when it raises
 
 
+Begun = tuple[Sequence[Waiting], dict[int, Callable[[], np.ndarray]]]
+
+
 class Late:
     """The checks of a device that wait."""
+
+    nothing: Begun = ((), {})
 
     def __init__(self, device: Any):
         self.device = device
@@ -70,11 +75,29 @@ class Late:
         if hasattr(owner, "saved") and any([w.fault is fault for w in self.waiting]):
             self.waiting.append(Waiting(None, (), partial(owner.restore, owner.saved()), fault))
 
-    def look(self) -> None:
-        """Make the checks that wait. What they read themselves is there by then."""
+    def begin(self) -> Begun:
+        """Begin to copy what the checks that wait will read: the fault alone of those that do nothing but raise."""
+        if not self.waiting or self.looking:
+            return self.nothing
+        waiting, reads, found = tuple(self.waiting), {}, {}
+        for w in waiting:
+            only = isinstance(w.check, Required)
+            for b in (w.fault,) if only else w.buffers:
+                if id(b) not in reads:
+                    reads[id(b)] = self.device.reading(b)
+                found[id(w if only else b)] = reads[id(b)]
+        return waiting, found
+
+    def known(self, buffer: Buffer) -> Callable[[], np.ndarray] | None:
+        """What reads a buffer that this thread's look() has there."""
+        return self.local.__dict__.get("begun", self.nothing)[1].get(id(buffer))
+
+    def look(self, begun: Begun) -> None:
+        """Make the checks that wait. What they read is there by then, where they had `begun` to wait."""
         if self.looking:
             return
         self.looking = True
+        self.local.begun = begun  # with what its keys are the ids of
         try:
             while self.waiting:
                 first = self.waiting.pop(0)
@@ -82,12 +105,15 @@ class Late:
                     self.make(first)
         finally:
             self.looking = False
+            self.local.begun = self.nothing
 
     def make(self, first: Waiting) -> None:
         """Make a check; where it fails, as if nothing after it had been done."""
         try:
             assert first.check is not None
-            first.check(*first.buffers)
+            fault = self.local.begun[1].get(id(first))
+            if fault is None or fault()[0]:  # else the GPU has made the check
+                first.check(*first.buffers)
         except BaseException:
             later = [w for w in self.waiting if w.fault is first.fault]
             self.waiting[:] = [w for w in self.waiting if not any([w is x for x in later])]
