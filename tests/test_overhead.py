@@ -38,7 +38,7 @@ def leaf(*shape: int) -> fp.Tensor:
 
 def calls(action: Callable[[], Any], times: int = 20) -> float:
     """Calls of Python functions and kernels that one run of `action` makes, its own not counted."""
-    for _ in range(3):  # kernels are bound, plans made
+    for _ in range(5):  # kernels are bound, plans made, their machine code found
         action()
     found: Counter[str] = Counter()
 

@@ -69,7 +69,7 @@ class Form(NamedTuple):
 
     single: bool
     records: bool
-    breaks: bool
+    breaks: bool | str  # "first": the first tensor is tracked
     constants: bool
     inputs: int
     places: Places
@@ -86,7 +86,8 @@ def finisher(call: Any) -> Finish:
     lists = call.places, call.keeps, call.tensors, call.tracked, call.others, call.guarded
     count = call.inputs if call.inputs <= FEW else 0
     few = [tuple(places) if len(places) <= FEW and count else None for places in lists]
-    return written(Form(call.single, call.records, call.breaks, bool(call.constants), count, *few))
+    breaks = call.breaks and ("first" if call.ins[call.tensors[0]].tracked else True)
+    return written(Form(call.single, call.records, breaks, bool(call.constants), count, *few))
 
 
 @lru_cache(4096)
@@ -154,7 +155,7 @@ def inputs(form: Form) -> list[str]:
 
 def unrecorded(form: Form) -> list[str]:
     """Remember in y where the chain from a tracked tensor broke."""
-    if form.breaks and form.single and form.tensors == (0,):  # the most usual such call, as mark_broken() does it
+    if form.breaks == "first" and form.single:  # the most usual such call, as mark_broken() does it
         why = "'its result has no gradient' if thread.modes.recording else 'under no_grad()'"
         return [*USER_FRAME, f"y.broken = call.op.title, {why}, (frame.f_code, frame.f_lasti)"]
     if form.breaks:

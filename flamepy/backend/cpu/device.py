@@ -46,12 +46,13 @@ FAMILIES = (
 class CpuKernel:
     """One loop bound to one formula and dtype, compiled at its first launch; `wide`: runs on all threads."""
 
-    __slots__ = ("bind", "call", "formula", "loop", "ways", "wide")
+    __slots__ = ("bind", "call", "codes", "formula", "loop", "ways", "wide")
     ways: tuple[CpuKernel, CpuKernel, int]  # see kernels_of()
 
     def __init__(self, bind: Callable[[], Any], wide: bool, loop: Any = None, formula: Callable | None = None):
         self.bind, self.wide, self.loop, self.formula = bind, wide, loop, formula
         self.call: Callable[..., None] = self.first
+        self.codes: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         names = [f.__name__ for f in (self.loop, self.formula) if f is not None]
@@ -72,6 +73,18 @@ class CpuKernel:
                 f"{name}: cannot be compiled for the CPU: {self}. Use numbers, the words of flamepy.words and row[i] alone, no lists, "
                 'dicts or texts; device="plain" runs any Python.'
             ) from None
+
+    def code(self, *arguments: Any) -> Any:
+        """The machine code for arguments of these types, as (workers, arguments): `call` asks Numba for the type of each one, each time."""
+        key = tuple([(a.dtype, a.ndim) if type(a) is np.ndarray else type(a) for a in arguments])
+        found = self.codes.get(key)
+        if found is None:
+            import numba
+
+            bound, kinds = self.bind(), (numba.int64, numba.typeof(arguments))
+            bound.compile(kinds)  # it has been, where the launch was run before
+            found = self.codes[key] = bound.overloads[kinds].entry_point
+        return found
 
 
 MOST = 128  # pools kept

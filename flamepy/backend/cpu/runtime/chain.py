@@ -9,7 +9,8 @@ These lines run for every op of an eager program, so they are written out for ea
         a1 = memory[1].data
         b0 = m0()                          # a new buffer
         d0 = b0.data
-        k0.call(1, d0, a0, a1)             # the kernel, on one thread
+        e0 = e0 or k0.code(d0, a0, a1)     # the kernel's machine code: arguments have the same types at each call
+        e0(1, (d0, a0, a1))                # on one thread
         memory.append(b0)
 """
 
@@ -52,7 +53,7 @@ def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], lis
         numbers = []
         for a in [a for group in s[1:] for a in group]:
             if type(a) is not Spot:
-                constants.append(a)
+                constants.append(int(a) if isinstance(a, int) and type(a) is not bool else a)  # Numba knows no x.size
             numbers.append(a.number if type(a) is Spot else count + len(constants) - 1)
         places.append(tuple(numbers))
     return places, constants
@@ -73,12 +74,11 @@ def template(
     for i in range(fresh):
         lines += [f"b{i} = direct.empty(size, m{i})" if sized else f"b{i} = m{i}()", f"d{i} = b{i}.data"]
     for i, (wide, places) in enumerate(calls):
-        arguments = ", ".join([names[place] for place in places])
+        arguments, workers = "".join([f"{names[place]}, " for place in places]), "threads()" if wide else "1"
         if sized:
-            lines += [f"narrow, wide, grain = k{i}", "if size < grain:", f"    narrow.call(1, {arguments})"]
-            lines += ["else:", f"    wide.call(threads(), {arguments})"]
-        else:
-            lines.append(f"k{i}.call({'threads()' if wide else '1'}, {arguments})")
+            lines.append(f"narrow, wide, grain = k{i}")
+            workers = "1 if size < grain else threads()"
+        lines += [f"e{i} = e{i} or {'narrow' if sized else f'k{i}'}.code({arguments})", f"e{i}({workers}, ({arguments}))"]
     lines += [f"memory.append(b{i})" for i in range(fresh)]
     values = [f"m{i}" for i in range(fresh)] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
-    return written(lines, ["threads", *values])
+    return written(lines, ["threads", *values], [f"e{i}" for i in range(len(calls))])
