@@ -173,6 +173,19 @@ def test_rows_taken_and_added(inner: int) -> None:
         np.testing.assert_array_equal(found.reshape(rows, inner), want)
 
 
+def test_numbers_along_an_axis() -> None:
+    x, g = draw(2 * 4 * 3, float32).reshape(2, 4, 3), draw(2 * 5 * 3, float32).reshape(2, 5, 3)
+    ids = rng.integers(-4, 4, g.shape)
+    (found,) = launch(emulated_gpu(), "take_along", [(g.size, float32)], [x, ids], (4, 5, 3))
+    np.testing.assert_array_equal(found.reshape(g.shape), np.take_along_axis(x, ids, 1))
+    for add in (False, True):
+        want = np.full(x.shape, 7.0 * add)
+        np.add.at(want, (np.arange(2)[:, None, None], ids, np.arange(3)), g)
+        (found,) = launch(emulated_gpu(), "add_along", [(x.size, float32)], [g, ids], (4, 5, 3, add))
+        np.testing.assert_array_equal(found.reshape(x.shape), want)
+    assert not launch(emulated_gpu(), "add_along", [(x.size, float32)], [g[:0], ids[:0]], (4, 0, 3, False))[0].any()
+
+
 def test_added_rows_are_the_same_in_any_order_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, ids, g = emulated_gpu(), rng.integers(0, 40, 900), rng.standard_normal(900 * 3).astype(float32)
     found = []

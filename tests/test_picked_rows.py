@@ -24,6 +24,7 @@ from flamepy.backend.cpu.loops import index as index_loops
 from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import indexing
+from flamepy.ops.picking import along_added
 
 # ---- embedding and the gradients of picked rows ----------------------------------------------------------------------------------
 TABLES = [(1, 1, 1), (2, 300, 50), (65, 128, 300), (65, 5, 70), (700, 16, 90), (3000, 96, 40), (40000, 32, 200), (200, 4096, 60), (9, 3, 0)]
@@ -75,6 +76,31 @@ def test_rows_are_added_whatever_the_sizes(n: int, width: int, count: int, add: 
     indexing.add_rows(y, fp.tensor(x), fp.tensor(ids), width, add)
     assert (abs(y.numpy() - exact) <= 3e-7 * total).all()
     assert count > 16 or y.numpy().tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("sizes", [(40, 30, 50, 1), (3, 20, 9000, 1), (2, 9, 40, 700), (5, 60, 1, 12)], ids=str)
+def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    outer, n, m, inner = sizes
+    x, ids = draw(outer, m, inner, dtype=F32), np.random.default_rng(1).integers(-n, n, (outer, m, inner))
+    wide = np.zeros((outer, n, inner))
+    np.add.at(wide, (np.arange(outer)[:, None, None], ids, np.arange(inner)), x)  # one after the other, rounded at the end
+    plans: list[Any] = []
+    monkeypatch.setattr(CpuStream, "run", lambda stream, kernel, outs, ins, consts: plans.append((outs, consts)))
+    along_added.body(fp.tensor(x), fp.tensor(ids), n, m, inner, wide.shape)
+    blank = [np.full(b.size, np.nan, b.dtype) for b in plans[-1][0]]
+    got = same_for_any_workers("add_along", None, F32, blank, x.reshape(-1), ids.reshape(-1), *plans[-1][1])[0]
+    assert got.tobytes() == wide.astype(F32).tobytes()
+    got = same_for_any_workers("take_along", None, F32, [np.empty(x.size, F32)], got, ids.reshape(-1), n, m, inner)[0]
+    assert got.tobytes() == np.take_along_axis(wide.astype(F32), ids, 1).tobytes()
+
+
+def test_many_ids_are_looked_at_in_pieces() -> None:
+    ids = np.zeros(3 * index_loops.PIECE, int)
+    for at in (ids.size - 1, index_loops.PIECE + 5):
+        ids[at] = 4
+        with raises(fp.IndexOutOfRange, f"index out of range: 4 at position ({at},), axis has 3."):
+            fp.gather(fp.zeros(3), 0, ids)
+    assert indexing.id_counts(fp.tensor(ids), 0, 9, True, 4).tolist() == [-1, 0, ids.size - 2]
 
 
 def test_embedding_and_its_gradient() -> None:

@@ -43,6 +43,26 @@ def test_rows_by_index(on):
         assert on(name, [(0, F4)], [x[:0], index[:0]], consts)[0].size == 0
 
 
+def test_numbers_along_an_axis(on):
+    x, g = numbers(2, 4, 3), numbers(2, 5, 3)
+    ids = np.array([3, -1, 0, 7, -9] * 6).reshape(2, 5, 3)  # 7 and -9 are wrong: they do no harm
+    right = ids % 4 * (abs(ids) < 7) + 3 * (ids == 7)
+    y = on("take_along", [(30, F4)], [x, ids], (4, 5, 3))[0].reshape(2, 5, 3)
+    assert np.array_equal(y[ids != -9], np.take_along_axis(x, right, 1)[ids != -9])
+    ids = np.where(ids == -9, -2, ids)
+    right = np.where(ids < 0, ids + 4, np.minimum(ids, 3))
+    for add in (False, True):
+        want = add * x
+        np.add.at(want, (np.arange(2)[:, None, None], right, np.arange(3)), g)
+        close(on("add_along", [x], [g, ids], (4, 5, 3, add))[0], want, 2)
+    one = np.array([1, -1, 1])  # the same for each line
+    assert np.array_equal(on("take_along", [(18, F4)], [x, one], (4, 3, 1))[0].reshape(6, 3), x.reshape(6, 4)[:, one])
+    want = np.zeros((6, 4), F4)
+    np.add.at(want, (slice(None), one), x.reshape(6, 4)[:, :3])
+    close(on("add_along", [x], [x.reshape(6, 4)[:, :3], one], (4, 3, 1, False))[0], want, 2)
+    assert not on("add_along", [x], [g[:0], ids[:0]], (4, 0, 3, False))[0].any()
+
+
 def test_check_and_place_ids(on):
     ids = np.array([3, -100, 0, 7, -1])
     assert on("check_ids", [(3, I8)], [ids], (-1, 8, True, -100))[0].tolist() == [-1, 0, 4]

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
-from ..core.op import like
+from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis, titled
 from ..core.ops.copy import cast
 from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_at
-from ..core.ops.shape import contiguous_strides, reshape
+from ..core.ops.shape import reshape, sliced
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
 
@@ -30,7 +31,44 @@ def rows_at_dx(g, shapes, index, inner, into):
 
 for _op in (rows_at, embedded.op):
     _op.backward(rows_at_dx)
-gathered, selected = titled(rows_at, "gather"), titled(rows_at, "index_select")
+
+
+@custom(inputs=2, kind="as is", title="index", internal=True)
+def along_at(x, ids, n=0, m=0, inner=1, shape=()):
+    """y[o, j, i] = x[o, ids[o, j, i], i], as a tensor of `shape`: x has n and y has m rows of `inner` numbers for each o. Where inner is 1
+    ids (int64, negative ones from the end) may be m alone, the same for each o."""
+    y = like(x, shape)
+    if x.size and y.size:
+        launch("take_along", None, (y,), (x, ids), (n, m, inner))
+    return y
+
+
+@custom(inputs=2, kind="as is", title="add_along", internal=True)
+def along_added(x, ids, n=0, m=0, inner=1, shape=()):
+    """The reverse: y[o, ids[o, j, i], i] += x[o, j, i], in the order of j, from zeros of `shape`."""
+    y = like(x, shape, x.spec.computed)
+    add_along(y, x, ids, n, m, inner, False)
+    return y if y.dtype == x.dtype else cast(y, x.dtype)
+
+
+along_at.differentiable(lambda g, shapes, ids, n, m, inner: (along_added(g, ids, n, m, inner, shapes[0]), None))
+along_added.differentiable(lambda g, shapes, ids, n, m, inner: (along_at(g, ids, n, m, inner, shapes[0]), None))
+
+
+def along_at_dx(g, shapes, ids, n, m, inner, into):
+    y, add = into[0] or (like(g, shapes[0]), False)
+    add_along(y, g, ids, n, m, inner, add)
+    return y, None
+
+
+def add_along(y: Any, x: Any, ids: Any, n: int, m: int, inner: int, add: bool) -> None:
+    if y.size:
+        launch("add_along", None, (y,), (x, ids), (n, m, inner, add))
+
+
+along_at.backward(along_at_dx)
+gathered = titled(along_at, "gather")
+selected = titled(rows_at, "index_select"), titled(along_at, "index_select")
 
 
 @composed(home="")
@@ -115,10 +153,12 @@ def checked_index(name: str, index: Any, n: int, device: Any) -> Any:
     return ids
 
 
-def select_rows(name: str, x: Any, axis: int, index: Any, take: Any = rows_at) -> Any:
-    """x with one axis replaced by the axes of `index`, by the op that takes rows."""
+def select_rows(name: str, x: Any, axis: int, index: Any, ops: Any = (rows_at, along_at)) -> Any:
+    """x with one axis replaced by the axes of `index`, by the op that takes rows, or for the last axis the one that picks along it."""
     n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
-    ids = checked_index(name, index, n, x.device)
+    ids, (take, pick) = checked_index(name, index, n, x.device), ops
+    if not after:
+        return pick(x, ids, n, ids.size, 1, (*before, *ids.shape))
     flat = placed_ids(ids, n, (math.prod(before), ids.size), (n, 0), 1)
     return take(x, flat, math.prod(after), (*before, *ids.shape, *after))
 
@@ -154,5 +194,10 @@ def gather(x: Any, axis: int, index: Any) -> Any:
 
 def picked_along(x: Any, a: int, ids: Any) -> Any:
     """The elements of x at these places along axis a, for ids (int64, as many axes as x) that are known to be right."""
-    strides = contiguous_strides(x.shape)
-    return gathered(x, placed_ids(ids, x.shape[a], ids.shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a]), 1, ids.shape)
+    return gathered(within(x, a, ids.shape), ids, x.shape[a], ids.shape[a], math.prod(ids.shape[a + 1 :]), ids.shape)
+
+
+def within(x: Any, a: int, shape: tuple[int, ...]) -> Any:
+    """The part of x that an index of this shape can reach along axis a."""
+    sizes = (*shape[:a], x.shape[a], *shape[a + 1 :])
+    return x if sizes == x.shape else sliced(x, (0,) * x.ndim, (1,) * x.ndim, sizes)

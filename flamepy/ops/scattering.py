@@ -7,6 +7,7 @@ else is picked, so that gradients reach x where it stays and of what is put that
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
 from ..core.ops.indexing import placed_ids, rows_added, rows_at
 from ..core.ops.pointwise import add, div, eq, ge, maximum_op, minimum_op, mul, where
-from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
+from ..core.ops.shape import broadcast_to, contiguous_strides, reshape, unsliced
 from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import FLOATS, checked_int, checked_number, float64, int64
-from .picking import checked_index, getitem
+from .picking import along_added, checked_index, getitem
 from .scans import recurrence, shifted
 from .sorting import row_order
 from .widening import narrowed, widened
@@ -58,8 +59,32 @@ def fitting(name: str, x: Any, src: Any) -> Any:
     return src
 
 
-def places_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple[Any, Any, Any]:
-    """(x with an axis; flat positions in it, int64, of an index as scatter() takes it; the part of src, a Tensor, that goes there)."""
+class Spots:
+    """Where the integers of an index, as scatter() takes it, lie along an axis of x."""
+
+    def __init__(self, x: Any, axis: int, ids: Any):
+        self.x, self.axis, self.ids, self.size = x, axis, ids, ids.size
+
+    @cached_property
+    def flat(self) -> Any:
+        """Positions in x flattened, as int64."""
+        a, strides = self.axis, contiguous_strides(self.x.shape)
+        return placed_ids(self.ids, self.x.shape[a], self.ids.shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
+
+    def added(self, src: Any) -> Any:
+        """What comes to each place of x, added up in order."""
+        a, whole, given = self.axis, self.x.shape, self.ids.shape
+        reached = (*given[:a], whole[a], *given[a + 1 :])
+        total = along_added(src, self.ids, whole[a], given[a], math.prod(given[a + 1 :]), reached)
+        return total if reached == whole else unsliced(total, whole, (0,) * len(whole), (1,) * len(whole))
+
+    def many(self) -> Any:
+        """How many come to each place of x (int64)."""
+        return self.added(filled((self.size,), 1, int64, self.x.device))
+
+
+def spots_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple[Any, Spots, Any]:
+    """(x with an axis; where an index as scatter() takes it lies in it; the part of src, a Tensor, that goes there)."""
     x = Tensor.of(name, x, getattr(index, "device", None))
     a = one_axis(name, axis, x.ndim)
     index = index if isinstance(index, Tensor) else np.asarray(index)
@@ -70,12 +95,10 @@ def places_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tupl
         given = f"index {index.shape}" + ("" if src is None else f", src {src.shape}")
         raise ShapeError(f"{name}: {given} do not fit x {x.shape}, axis {axis}. Use the same axes; the index's sizes at most theirs.")
     ids = reshape(checked_index(name, index, line.shape[a], x.device), shape)
-    strides = contiguous_strides(line.shape)
-    flat = placed_ids(ids, line.shape[a], shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
     if src is not None:
         src = reshape(src, from_src)
-        src = reshape(src if shape == from_src else src[tuple([slice(0, n) for n in shape])], (flat.size,))
-    return line, flat, src
+        src = reshape(src if shape == from_src else src[tuple([slice(0, n) for n in shape])], (ids.size,))
+    return line, Spots(line, a, ids), src
 
 
 # ---- scatter -------------------------------------------------------------------------------------------------------------------------
@@ -98,11 +121,11 @@ def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None =
             src = filled(index.shape if isinstance(index, Tensor) else np.shape(index), src, x.dtype, x.device)
         return scatter_reduce(x, axis, index, src, kinds[reduce])
     if isinstance(src, SCALARS):
-        line, flat, _ = places_of("scatter", x, axis, index)
-        return reshape(put(line, flat, src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
+        line, spots, _ = spots_of("scatter", x, axis, index)
+        return reshape(put(line, spots.flat, src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
     x = Tensor.of("scatter", x, getattr(src, "device", None))
-    line, flat, part = places_of("scatter", x, axis, index, fitting("scatter", x, src))
-    return reshape(put(line, flat, part), x.shape)
+    line, spots, part = spots_of("scatter", x, axis, index, fitting("scatter", x, src))
+    return reshape(put(line, spots.flat, part), x.shape)
 
 
 @composed
@@ -128,32 +151,27 @@ def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include
     if reduce not in REDUCES:
         raise ShapeError(f"scatter_reduce: unknown reduce: {reduce!r}. Use one of {', '.join(REDUCES)}.")
     x = Tensor.of("scatter_reduce", x, getattr(src, "device", None))
-    line, flat, src = places_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
-    if not flat.size:
+    line, spots, src = spots_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
+    if not spots.size:
         return x
-    return narrowed(reshape(REDUCES[reduce](widened(line), flat, widened(src), bool(include_self)), x.shape), x.dtype)
+    return narrowed(reshape(REDUCES[reduce](widened(line), spots, widened(src), bool(include_self)), x.shape), x.dtype)
 
 
-def many_at(x: Any, flat: Any) -> Any:
-    """How many come to each place of x (int64)."""
-    return rows_added(filled(flat.shape, 1, int64, x.device), flat, 1, x.shape)
+def summed(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
+    return add(x if include_self else where(ge(spots.many(), 1), 0, x), spots.added(src))
 
 
-def summed(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
-    total = rows_added(src, flat, 1, x.shape)
-    return add(x if include_self else where(ge(many_at(x, flat), 1), 0, x), total)
-
-
-def averaged(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
-    many = many_at(x, flat)
-    total, count = summed(x, flat, src, include_self), maximum_op(add(many, int(include_self)), 1)
+def averaged(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
+    many = spots.many()
+    total, count = summed(x, spots, src, include_self), maximum_op(add(many, int(include_self)), 1)
     if x.dtype in FLOATS:
         return where(ge(many, 1), div(total, cast(count, total.spec.computed)), x)
     return where(ge(many, 1), cast(total // count, x.dtype), x)
 
 
-def multiplied(x: Any, flat: Any, src: Any, include_self: bool) -> Any:
+def multiplied(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
     """What comes to one place is brought together and multiplied in order."""
+    flat = spots.flat
     order = row_order(flat)
     ids = rows_at(flat, order, 1, flat.shape)
     begins = add(ids, mul(shifted(ids, 0, False, -1), -1)) != 0
@@ -202,21 +220,21 @@ def scattered_extreme_dx(g, x, src, flat, y, include_self):
     """Shared equally by all that reach the extreme."""
     x, src, y = x.detach(), src.detach(), y.detach()
     hit, own = cast(eq(src, rows_at(y, flat, 1, src.shape)), g.dtype), cast(eq(x, y), g.dtype)
-    own = own if include_self else where(ge(many_at(x, flat), 1), 0.0, own)
+    own = own if include_self else where(ge(rows_added(filled(flat.shape, 1, int64, x.device), flat, 1, x.shape), 1), 0.0, own)
     share = div(g, add(rows_added(hit, flat, 1, x.shape), own))
     return mul(own, share), mul(hit, rows_at(share, flat, 1, src.shape)), None
 
 
 REDUCES = {
     "sum": summed, "prod": multiplied, "mean": averaged,
-    "amax": lambda x, flat, src, include_self: scattered_extreme(x, src, flat, 1, include_self),
-    "amin": lambda x, flat, src, include_self: scattered_extreme(x, src, flat, -1, include_self),
+    "amax": lambda x, spots, src, include_self: scattered_extreme(x, src, spots.flat, 1, include_self),
+    "amin": lambda x, spots, src, include_self: scattered_extreme(x, src, spots.flat, -1, include_self),
 }  # fmt: skip
 
 
 # ---- slices along an axis --------------------------------------------------------------------------------------------------------------
-def slices(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tuple[Any, Any, int, Any]:
-    """(x with an axis, row numbers of its slices at a 1-D index, how long such a row is, what goes there)."""
+def slices(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tuple[Any, int, Any, Any]:
+    """(x with an axis, that axis, a 1-D index of its slices as int64, what goes there)."""
     x = Tensor.of(name, x, getattr(index, "device", None))
     a, line = one_axis(name, axis, x.ndim), (x if x.ndim else reshape(x, (1,)))
     index = index if isinstance(index, Tensor) else np.asarray(index)
@@ -228,9 +246,13 @@ def slices(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tupl
     if index.ndim > 1 or (source is not None and source.shape != wanted):
         given = f"index {index.shape}" + ("" if source is None else f", source {source.shape}")
         raise ShapeError(f"{name}: {given} do not fit x {x.shape}, axis {axis}. Use a 1-D index and a slice for each, {wanted}.")
-    ids = reshape(checked_index(name, index, line.shape[a], x.device), (int(many),))
-    flat = placed_ids(ids, line.shape[a], (math.prod(line.shape[:a]), int(many)), (line.shape[a], 0), 1)
-    return line, flat, math.prod(line.shape[a + 1 :]), source
+    return line, a, reshape(checked_index(name, index, line.shape[a], x.device), (int(many),)), source
+
+
+def slice_rows(line: Any, a: int, ids: Any) -> tuple[Any, int]:
+    """(row numbers of the slices of x along axis a, how long such a row is)."""
+    n, before = line.shape[a], math.prod(line.shape[:a])
+    return placed_ids(ids, n, (before, ids.size), (n, 0), 1), math.prod(line.shape[a + 1 :])
 
 
 @composed
@@ -241,12 +263,16 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
     >>> fp.index_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
     [0.0, 0.0, 11.0]
     """
-    line, flat, inner, source = slices("index_add", x, axis, index, source)
+    line, a, ids, source = slices("index_add", x, axis, index, source)
     if not source.size:
         return Tensor.of("index_add", x)
     times = (checked_number if source.dtype in FLOATS else checked_int)("index_add", "alpha", alpha)
     source = widened(source) if times == 1 else mul(widened(source), times)
-    return narrowed(reshape(add(widened(line), rows_added(source, flat, inner, line.shape)), x.shape), line.dtype)
+    if a == line.ndim - 1:
+        total = along_added(source, ids, line.shape[a], ids.size, 1, line.shape)
+    else:
+        total = rows_added(source, *slice_rows(line, a, ids), line.shape)
+    return narrowed(reshape(add(widened(line), total), x.shape), line.dtype)
 
 
 @composed
@@ -257,7 +283,8 @@ def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
     >>> fp.index_copy(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
     [6.0, 0.0, 5.0]
     """
-    line, flat, inner, source = slices("index_copy", x, axis, index, source)
+    line, a, ids, source = slices("index_copy", x, axis, index, source)
+    flat, inner = slice_rows(line, a, ids)
     return reshape(put(line, flat, source, inner), x.shape)
 
 
@@ -269,15 +296,15 @@ def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
     >>> fp.index_fill(fp.zeros(3), 0, [2, 0], 7.0).tolist()
     [7.0, 0.0, 7.0]
     """
-    line, flat, inner, _ = slices("index_fill", x, axis, index)
+    line, a, ids, _ = slices("index_fill", x, axis, index)
     if isinstance(value, Tensor):
         value = reshape(value, ())
     elif not isinstance(value, SCALARS):  # what is a number otherwise
         value = checked_number("index_fill", "value", value)
-    return reshape(put_number(line, flat, value, inner), x.shape)
+    return reshape(put_number(line, *slice_rows(line, a, ids), value), x.shape)
 
 
-def put_number(x: Any, flat: Any, value: Any, inner: int) -> Any:
+def put_number(x: Any, flat: Any, inner: int, value: Any) -> Any:
     """The same number, a Tensor without axes too, in rows of x."""
     rows = x.size // inner if inner else 0
     if not flat.size or not rows:

@@ -49,6 +49,28 @@ def last_rows(F, outs, ins, consts):
 
 
 @kernel
+def take_along(F, outs, ins, consts):
+    """y[o, j, i] = x[o, ids[o, j, i], i], of n and m rows of `inner`; ids repeat, negative ones count from the end."""
+    (y,), (x, ids), (n, m, inner) = outs, ins, consts
+    y[...] = np.take_along_axis(x.reshape(-1, n, inner), ids_along(ids, x.size // (n * inner), n, m, inner), 1).reshape(-1)
+
+
+@kernel
+def add_along(F, outs, ins, consts):
+    """The reverse: y[o, ids[o, j, i], i] += x[o, j, i], from zeros unless `add`."""
+    (y,), (x, ids), (n, m, inner, add) = outs, ins, consts
+    total = np.zeros((y.size // (n * inner), n, inner), np.float64 if y.dtype.kind == "f" else np.int64)
+    ids = ids_along(ids, len(total), n, m, inner)
+    outer, _, columns = np.indices(ids.shape, sparse=True)
+    np.add.at(total, (outer, ids, columns), x.reshape(ids.shape))
+    y[...] = y + total.reshape(-1) if add else total.reshape(-1)
+
+
+def ids_along(ids, outer, n, m, inner):
+    return np.resize(inside(np.where(ids < 0, ids + n, ids), n), (outer, m, inner))
+
+
+@kernel
 def philox_whole(F, outs, ins, consts):
     """Whole numbers from low on, of so many."""
     (out,), (key,), (low, many) = outs, ins, consts

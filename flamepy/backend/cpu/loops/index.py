@@ -109,6 +109,89 @@ def take_run(out, x, index):
         out[i] = x[np.uintp(within(index[i], last))]
 
 
+@loop
+def take_along(part, out, x, ids, n, m, inner):
+    """out[o, j, i] = x[o, ids[o, j, i], i], of n and m rows of `inner`. Where inner is 1 ids may be m alone, the same for each o.
+
+    Negative ids count from the end.
+    """
+    shared = ids.size == m
+    if inner == 1 and m <= LENGTH:
+        for o in tasks(part, out.size // m):
+            first = 0 if shared else o * m
+            take_line(out[o * m : o * m + m], x[o * n : o * n + n], ids[first : first + m])
+    elif inner == 1:
+        blocks = (m + LENGTH - 1) // LENGTH
+        for t in tasks(part, out.size // m * blocks):
+            o, lo = t // blocks, t % blocks * LENGTH
+            end, at, first = min(m, lo + LENGTH), o * m, 0 if shared else o * m
+            take_line(out[at + lo : at + end], x[o * n : o * n + n], ids[first + lo : first + end])
+    else:
+        blocks = (inner + LENGTH - 1) // LENGTH
+        for t in tasks(part, out.size // inner * blocks):
+            r, lo = t // blocks, t % blocks * LENGTH
+            at, end = r * inner, min(inner, lo + LENGTH)
+            take_beside(out[at + lo : at + end], x[r // m * n * inner + lo :], ids[at + lo : at + end], n, np.uintp(inner))
+
+
+def take_line(out, x, ids):
+    for i in range(out.size):
+        out[i] = x[placed(ids[i], x.size)]
+
+
+def take_beside(out, x, ids, n, apart):
+    for i in range(out.size):
+        out[i] = x[placed(ids[i], n) * apart + np.uintp(i)]
+
+
+def placed(i, n):
+    """Which of n an id means."""
+    return min(np.uintp(i + n if i < 0 else i), np.uintp(n - 1))
+
+
+@loop
+def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
+    """The reverse: out[o, ids[o, j, i], i] += x[o, j, i], j in order, from zeros unless `add`.
+
+    A task has `width` neighbouring columns. Their sums are kept in `far`, in wide numbers; for m of 1 there is nothing to sum.
+    """
+    blocks = (inner + width - 1) // width
+    for d in tasks(part, deals):
+        total, count = far[d * n * width :], out.size // (n * inner) * blocks
+        for t in range(count * d // deals, count * (d + 1) // deals):
+            o, lo = t // blocks, t % blocks * width
+            at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
+            rows, size = (1, n * inner) if blocks == 1 else (n, end)
+            if m == 1:
+                for r in range(0 if add else rows):
+                    fill_run(out[at + r * inner : at + r * inner + size], 0)
+                add_lines(out[at:], x[first:], ids, first, n, m, inner, inner, end)
+            else:
+                fill_run(total[: n * width], 0)
+                add_lines(total, x[first:], ids, first, n, m, inner, width, end)
+                for r in range(rows):
+                    put_run(out[at + r * inner : at + r * inner + size], total[r * width : r * width + size], add)
+
+
+def add_lines(to, x, ids, first, n, m, inner, apart, end):
+    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name."""
+    if inner == 1:
+        add_line(to[:n], x[:m], ids[0 if ids.size == m else first :])
+    else:
+        for j in range(m):
+            add_beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
+
+
+def add_line(to, x, ids):
+    for i in range(x.size):
+        to[placed(ids[i], to.size)] += x[i]
+
+
+def add_beside(to, x, ids, n, apart):
+    for i in range(x.size):
+        to[placed(ids[i], n) * apart + np.uintp(i)] += x[i]
+
+
 @loop(fixed=True)
 def add_rows(part, out, first, following, x, index, inner, block, group, deals, add):
     """out[index[r], :] += x[r, :], rows in order, from zeros unless `add`.
@@ -183,10 +266,14 @@ def add_short(part, out, far, x, index, inner, add):
     """What add_rows() does, for short rows: all of it is added up in `far`, float64, by one worker."""
     if part[0] == 0:
         fill_run(far, 0)
-        for i in range(index.size):
-            r = within(index[i], far.size // inner - 1)
-            for j in range(inner):
-                far[r * inner + j] += x[i * inner + j]
+        if inner == 1:
+            add_line(far, x, index)
+        else:
+            last = far.size // inner - 1
+            for i in range(index.size):
+                r = np.uintp(within(index[i], last) * inner)
+                for j in range(np.uintp(inner)):
+                    far[r + j] += x[np.uintp(i * inner) + j]
         put_run(out, far, add)
 
 
@@ -206,20 +293,45 @@ def last_rows(part, out, index):
 def check_ids(part, found, ids, low, high, ignores, ignore):
     """found = (position of the first id outside [low, high) or -1, that id, number of ids that are not `ignore`)."""
     if part[0] == 0:
-        outside, ignored = 0, 0
-        for i in range(ids.size):
-            skip = ignores & (ids[i] == ignore)
-            ignored += skip
-            outside += ((ids[i] < low) | (ids[i] >= high)) & (not skip)
+        look(found, ids, low, high, ignores, ignore)
+
+
+def look(found, ids, low, high, ignores, ignore):
+    outside, ignored = 0, 0
+    for i in range(ids.size):
+        skip = ignores & (ids[i] == ignore)
+        ignored += skip
+        outside += ((ids[i] < low) | (ids[i] >= high)) & (not skip)
+    found[0] = -1
+    found[1] = 0
+    found[2] = ids.size - ignored
+    if outside:
+        i = 0
+        while (ignores and ids[i] == ignore) or low <= ids[i] < high:
+            i += 1
+        found[0] = i
+        found[1] = ids[i]
+
+
+@loop
+def check_pieces(part, found, ids, piece, low, high, ignores, ignore):
+    """What check_ids() finds, of each piece of the ids."""
+    for t in tasks(part, found.size // 3):
+        look(found[t * 3 : t * 3 + 3], ids[t * piece : t * piece + piece], low, high, ignores, ignore)
+
+
+@loop
+def first_outside(part, found, pieces, piece):
+    """What check_ids() finds, of what it found in pieces."""
+    if part[0] == 0:
         found[0] = -1
         found[1] = 0
-        found[2] = ids.size - ignored
-        if outside:
-            i = 0
-            while (ignores and ids[i] == ignore) or low <= ids[i] < high:
-                i += 1
-            found[0] = i
-            found[1] = ids[i]
+        found[2] = 0
+        for t in range(pieces.size // 3):
+            found[2] += pieces[t * 3 + 2]
+            if found[0] < 0 <= pieces[t * 3]:
+                found[0] = t * piece + pieces[t * 3]
+                found[1] = pieces[t * 3 + 1]
 
 
 @loop
@@ -249,6 +361,9 @@ def within(i, last):
 
 # ---- launchers ----
 SHORT = 8  # below so many numbers a row, all are added up in float64
+BESIDE = 64  # columns that one task adds along an axis, at most
+NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in a cache
+PIECE = 1 << 14  # ids looked at by one task
 ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
 DEALS = 64  # tasks that share rows, at most
 FEW = 64  # columns one task adds, where there are too few rows to share
@@ -305,6 +420,20 @@ def take_launcher(go, outs, ins, inner):
     go(take_rows, outs, ins, (inner,))
 
 
+@launcher(name="take_along")
+def along_launcher(go, outs, ins, *consts):
+    go(take_along, outs, ins, consts)
+
+
+@launcher(name="add_along")
+def add_along_launcher(go, outs, ins, n, m, inner, add):
+    (y,), (x, _) = outs, ins
+    width = min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
+    deals = min(DEALS, y.size // (n * inner) * -(-inner // width), max(16, NEARBY // (n * width)))
+    far = go.empty(1 if m == 1 else deals * n * width, float64 if y.dtype in FLOATS else int64)
+    go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)
+
+
 @launcher(name="add_rows")
 def add_launcher(go, outs, ins, inner, add):
     """A task has some rows of y, in groups of 8 dealt out in turn (ids near each other are often equally frequent), or some columns."""
@@ -330,7 +459,13 @@ def last_launcher(go, outs, ins):
 
 @launcher(name="check_ids")
 def check_launcher(go, outs, ins, *consts):
-    go(check_ids, outs, ins, consts)
+    count = -(-ins[0].size // PIECE)
+    if count < 3:
+        go(check_ids, outs, ins, consts, work=1)
+        return
+    pieces = go.empty(3 * count, int64)
+    go(check_pieces, (pieces,), ins, (PIECE, *consts), work=ins[0].size)
+    go(first_outside, outs, (pieces,), (PIECE,), work=1)
 
 
 @launcher(name="place_ids")

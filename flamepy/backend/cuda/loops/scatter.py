@@ -8,6 +8,7 @@ wide() numbers, float64 for floats: an id may be named very often, and memory ta
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...formula.row_words import wide
 from ..runtime.compat import cuda, types
 from ..runtime.family import THREADS, WARP, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide
-from .moves import within
+from .moves import place_launcher, take_launcher, within
 from .runs import place, table
 from .vectors import aligned, load4, plus4, put4, store4, take4
 from .words import barrier, block, thread
@@ -267,3 +268,23 @@ def last_rows(go, outs, ins):
     if y.size and index.size:
         ids, places = sorted_ids(go, index, y.size)
         go(last_of, outs, (ids, places), grid=blocks(index.size))
+
+
+# ---- along an axis ---------------------------------------------------------------------------------------------------------------------
+@launcher
+def take_along(go, outs, ins, n, m, inner):
+    (y,), (x, ids) = outs, ins
+    take_launcher(go, outs, (x, places_along(go, ids, y.size, n, m, inner)), 1)
+
+
+@launcher
+def add_along(go, outs, ins, n, m, inner, add):
+    (_,), (x, ids) = outs, ins
+    add_rows(go, outs, (x, places_along(go, ids, x.size, n, m, inner)), 1, add)
+
+
+def places_along(go, ids, size, n, m, inner):
+    """Where `size` ids, (outer, m, inner), lie in (outer, n, inner)."""
+    places, outer = go.empty(size, int64), size // max(1, m * inner)
+    place_launcher(partial(go, dtype=int64), (places,), (ids,), (outer, m, inner), (n * inner, 0, 1), n, inner)
+    return places
