@@ -1,4 +1,5 @@
-"""Slices, chunks, splits of the first axis, clones, and transposes that products read: a replay reads them where they come from.
+"""Slices, chunks, splits of the first axis, clones, and transposes that products read: a replay reads them where they come from; and large
+results, which it makes where they are handed out.
 
 The numbers stay eager's, bit for bit.
 """
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.engine.capture.handing import Handed
 
 pytestmark = pytest.mark.engine
 
@@ -313,3 +315,38 @@ def test_steps_made_of_parts_give_eagers_bits(moves: list[Any], results: set[int
         return w, step
 
     follows_eager(world, 4)
+
+
+@default_device("cpu")
+def test_a_large_result_is_handed_out_and_stays_as_it_is() -> None:
+    """Without a copy where few launches name it: each replay makes it in other memory while somebody holds the last one."""
+    rows, width = 5000, 64
+    table = fp.Parameter(np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32))
+
+    def step(ids: fp.Tensor) -> Any:
+        loss = F.embedding(ids, table).sum()
+        gradient = loss.backward()[table]
+        return loss, gradient, gradient + 1, gradient.reshape(-1)[3:9]
+
+    captured = fp.capture(step)
+    kept: list[Any] = []
+    for n in range(8):
+        ids = np.arange(n, n + 4) * 7
+        if n > 3:
+            with pytest.raises(fp.IndexOutOfRange):
+                captured(fp.tensor(np.array([0, 1, 2, rows])))
+        _, gradient, more, part = captured(fp.tensor(ids))
+        want = np.zeros((rows, width), np.float32)
+        want[ids] = 1
+        kept.append((want, gradient, more, part, gradient.numpy()))
+        for want, gradient, more, part, seen in kept:
+            assert (gradient.numpy() == want).all() and (seen == want).all() and (more.numpy() == want + 1).all()
+            assert part.tolist() == want.reshape(-1)[3:9].tolist()
+    program = captured.program
+    assert program is not None and [type(r) is Handed for r in program.results] == [False, True, True, False]
+    assert program.bytes < rows * width * 4 and not [r for r in program.results if type(r) is Handed and r.buffer is not None]
+    twice = fp.capture(lambda x: [x * 2] * 2)
+    x = fp.ones(512, 512)
+    for _ in range(3):
+        first, second = twice(x)
+    assert first.buffer is not second.buffer and first.tolist() == second.tolist()  # each has memory of its own

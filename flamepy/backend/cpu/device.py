@@ -154,6 +154,7 @@ class CpuDevice(Device):
     """`device("cpu")`."""
 
     align = ALIGN
+    hands_out = True
     gap = APART  # as far apart as the allocator's blocks, or kernels could take other paths
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from ...dtypes import is_array
 from ...errors import CaptureError
 from ...tensors import Tensor, tensor
 from ..autocast import here
+from .handing import Handed
 from .recorder import Later
 from .values import known
 
@@ -179,12 +180,12 @@ class Slot:
         self.like, self.make = like, make
         self.entry = entry
 
-    def maker(self, place: Buffer) -> Callable[[], Any]:
-        """What makes it of what the step leaves at its place, which the next replay overwrites."""
+    def maker(self, place: Any) -> Callable[[], Any]:
+        """What makes it of what the step leaves at its place, which the next replay overwrites unless it is Handed."""
         stream = place.device.stream
         if self.like is None:
             return stream.reporter(self.make, place)
-        take, spec, entry = stream.taker(place), self.like.spec, self.entry
+        take, spec, entry = place.take if type(place) is Handed else stream.taker(place), self.like.spec, self.entry
         if entry is None:
             return lambda: Tensor(take(), spec)
 

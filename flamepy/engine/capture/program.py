@@ -21,6 +21,7 @@ from ...core.op import over
 from ...errors import CaptureError
 from .arena import Life, places
 from .arguments import copy_of
+from .handing import handed_out, with_calls
 from .lean import leanest, lives_of, named
 from .parts import without_copies
 from .recorder import StepRecorder
@@ -40,9 +41,13 @@ class Program:
         self.launches = sum(isinstance(s, Step) for s in steps)
         self.actions = sum(isinstance(s, Action) for s in steps)
         self.sets = sets
-        self.memory = self.arena_for(lives_of(steps, outputs, recorder.inputs, sizes, self.device.checks_late), sizes)
+        set_places = [outputs[value[0]].number for _, _, _, value in sets if isinstance(value, tuple)]
+        self.handed = handed = handed_out(steps, outputs, [*recorder.inputs, *set_places], sizes, self.device)
+        lives = lives_of(steps, outputs, recorder.inputs, sizes, self.device.checks_late)
+        self.memory = self.arena_for({n: life for n, life in lives.items() if n not in handed}, sizes)
         self.fillers = [self.device.stream.filler(self.memory[n]) for n in recorder.inputs]
-        self.results: list[Buffer] = [resolve(place, self.memory) for place in outputs]
+        found = [self.place(a) for a in outputs]
+        self.results: list[Any] = [handed[a.number] if type(a) is Spot else a for a in found]
         resolved = [(n, self.resolved(s)) for n, s in enumerate(steps) if s is not None]
         self.early = [(n, s) for n, s in resolved if isinstance(s, Action) and s.early]
         self.begin = [s.prepared() for _, s in self.early]
@@ -55,7 +60,7 @@ class Program:
         owners = {id(o): o for _, s in self.early if hasattr(o := getattr(s.act, "__self__", None), "saved")}
         self.states: list[Any] = list(owners.values())
         self.saving = [o.saved for o in self.states]
-        self.execute = self.device.direct.program([s for _, s in self.rest])
+        self.execute = self.device.direct.program(with_calls([s for _, s in self.rest], handed))
         self.start = self.execute.__call__  # an object is called in twice the time of its method
         self.begun = self.execute.begun
         self.settings = -1  # the version of all settings for which nothing was moved
@@ -70,8 +75,12 @@ class Program:
     def resolved(self, s: Step | Action) -> Step | Action:
         """A step with buffers in the place of its spots."""
         if isinstance(s, Action):
-            return s._replace(buffers=[resolve(b, self.memory) for b in s.buffers])
-        return Step(s.kernel, *[[resolve(a, self.memory) for a in group] for group in s[1:]])
+            return s._replace(buffers=[self.place(b) for b in s.buffers])
+        return Step(s.kernel, *[[self.place(a) for a in group] for group in s[1:]])
+
+    def place(self, a: Any) -> Any:
+        """The buffer a spot stands for, unless each replay makes another one."""
+        return a if type(a) is Spot and a.number in self.handed else resolve(a, self.memory)
 
     def check(self) -> None:
         """Raise CaptureError when memory the program knows has been moved."""
@@ -111,6 +120,8 @@ class Program:
     def failed(self, states: tuple[list[Any], list[Any]], reached: int) -> None:
         """Count what was written, and put the host's state to where the step had come."""
         at = self.take_back(states, reached)
+        for result in self.handed.values():
+            result.buffer = None
         for n, b in self.written:
             if n <= at:
                 b.wrote(self.writer)
