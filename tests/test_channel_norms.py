@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from devices import cuda_device
 from error_text import raises
 
 import flamepy as fp
@@ -311,3 +312,16 @@ def test_standardised_weights_train_a_convolution() -> None:
     grads = F.conv2d(x, F.weight_standardize(conv.weight), conv.bias).square().sum().backward()
     g = grads[conv.weight].numpy()
     assert abs(g.sum((1, 2, 3))).max() < 1e-5 * abs(g).sum((1, 2, 3)).max()  # cancels to the last digits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_few_long_channels_have_more_threads_on_a_gpu(dtype):
+    x, g, w, b = draw(8, 3, 1100), draw(8, 3, 1100, seed=1), draw(3, seed=2), draw(3, seed=3)
+    with cuda_device() as gpu:
+        made = [fp.tensor(a, device="cuda", requires_grad=True) for a in (x, w, b)]
+        y = F.batch_norm(made[0].to(dtype), None, None, *made[1:], training=True)
+        grads = y.backward(fp.tensor(g, device="cuda").to(y.dtype))
+        results = [y.detach().to("float32").numpy(), *(grads[t].numpy() for t in made)]
+        assert {"batch_norm_1024_of_1024_same", "batch_norm_dx_1024_of_1024_passed"} <= {k.name for k in gpu.kernels.values()}
+    for got, want in zip(results, exact(x, g, w, b), strict=False):
+        np.testing.assert_allclose(got, want, atol=np.abs(want).max() * (2e-5 if dtype == "float32" else 2e-2))

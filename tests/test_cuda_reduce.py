@@ -81,3 +81,22 @@ def test_long_sums_keep_their_digits(dtype: Any) -> None:
 def test_machine_code() -> None:
     code = {"fold_lines": "LDG", "fold_columns": "LDG", "fold_near_1": "LDGSTS", "arg_columns": "LDG"}
     check_code(emulated_gpu(), code, ("_squared_",))  # of var, whose squares are float64
+
+
+@pytest.mark.parametrize("n, least", [(100_000, 40), (1 << 20, 256), (1 << 24, 512), (1 << 30, 65536)])
+def test_a_long_sum_keeps_a_gpu_busy(n, least):
+    chunk, chunks, _ = reduce.fold_plan(1, n, 1)
+    assert least <= chunks <= max(512, -(-n // reduce.LINE)) and (chunks - 1) * chunk < n <= chunks * chunk
+
+
+@pytest.mark.parametrize(
+    "rows, least, most", [(1, 1, 1), (100, 50, 100), (1024, 512, 512), (5000, 256, 640), (16384, 1024, 1024), (262144, 1024, 1024)]
+)
+def test_totals_of_few_rows_keep_a_gpu_busy(rows, least, most):
+    """Layer norm of 768 in 16 bits, backward: 132 multiprocessors, each with several blocks."""
+    from flamepy.backend.cuda.rows.rows import totals_plan
+
+    plan = totals_plan(rows, 768, (1536, 0, 1536, 1536, 4, 4), (0, 0, 0, 0, 0, 0), 6144)
+    assert least <= -(-rows // plan.chunk) <= most
+    long = totals_plan(rows, 50_000, (100_000, 0, 100_000, 100_000, 4, 4), (0, 0, 0, 0, 0, 0), 400_000)
+    assert -(-rows // long.chunk) * 400_000 <= max(1.1 * (8 << 20), rows / 16 * 400_000 * 1.1)

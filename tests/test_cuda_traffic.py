@@ -26,6 +26,7 @@ FEW = 300  # sectors: what smaller launches move is not looked at
 ONCE = {
     "layer_norm_row": (1.35, "each block reads the weights, which lie in the second cache then"),
     "rms_norm_row": (1.2, "likewise"),
+    "norm_dx_row": (1.35, "likewise, where few rows are shared out among many blocks"),
     "softmax_row far": (1.51, "what does not fit near is read twice"),
     "softmax_dx_row far": (1.61, "likewise: g and y"),
     "cross_entropy_row far": (1.51, "likewise, in float32 where the gradient is made with the loss"),

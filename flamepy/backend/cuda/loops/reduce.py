@@ -26,6 +26,7 @@ from .vectors import load4
 from .words import block, thread
 
 LINE = 16384  # numbers of a long line that a block folds: 64 a thread
+SHORT, FILLED = 2048, 512  # of two launches in any case the first has as many blocks as keep a GPU busy, of these or more numbers
 DEEP = 128  # numbers that a thread folds in a column, at most
 BLOCKS = 1024  # enough of them for every GPU
 NEAR_BYTES = 4096  # bytes: what a result is folded from lies in shared memory up to this size
@@ -50,7 +51,7 @@ def near_plan(outer: int, n: int, inner: int, itemsize: int) -> tuple[int, int]:
 def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int, int]:
     """(length of a chunk, chunks, columns of a block). Columns 0: lines, by vectors."""
     if inner == 1:
-        chunk = min(n, LINE)
+        chunk = min(n, LINE) if n <= LINE else min(LINE, -(-n * outer // (FILLED * SHORT)) * SHORT)
         return chunk, -(-n // chunk), 0
     columns = 1
     while columns < min(inner, 32):

@@ -1,4 +1,5 @@
-"""Batch norm: a block for each channel of numbers (outer, channels, inner), forward in one launch and backward in one.
+"""Batch norm: a block for each channel of numbers (outer, channels, inner), forward in one launch and backward in one. Few long channels
+have as many threads as a block may have: with a block for each, much of a GPU is idle.
 
 A thread adds up TURNS numbers one after the other, then such sums, and threads are added in pairs: no sum loses digits. Deviations are
 from a number of the channel; where few digits are left all the same, or squares do not fit, it goes through them again in float64.
@@ -12,8 +13,10 @@ from ..loops.maps import same
 from ..loops.words import block, thread
 from ..products.tensor import divided
 from ..runtime.compat import libdevice
-from ..runtime.family import THREADS, F, kernel, launcher
+from ..runtime.family import THREADS, F, kernel, launcher, shaped
 
+CROWD = 1024  # threads for each channel, where channels are FEW and have LONG numbers at least
+FEW, LONG = 264, 8192
 TURNS = 64  # numbers that a thread adds up one after the other
 
 
@@ -179,16 +182,25 @@ def passed(h, v):
 
 
 # ---- launchers -------------------------------------------------------------------------------------------------------------------
+CROWDED = {f: shaped(f, CROWD, CROWD) for f in (batch_norm, channel_affine, batch_norm_dx)}
+
+
+def over_channels(go, function, formula, outs, ins, consts):
+    outer, channels, inner = consts[:3]
+    many = channels <= FEW and outer * inner >= LONG
+    go(CROWDED[function] if many else function, outs, ins, consts, grid=channels, formula=go.formula or formula)
+
+
 @launcher(name="batch_norm")
 def batch_norm_launcher(go, outs, ins, *consts):
-    go(batch_norm, outs, ins, consts, grid=consts[1], formula=go.formula or same)
+    over_channels(go, batch_norm, same, outs, ins, consts)
 
 
 @launcher(name="channel_affine")
 def channel_affine_launcher(go, outs, ins, *consts):
-    go(channel_affine, outs, ins, consts, grid=consts[1], formula=go.formula or same)
+    over_channels(go, channel_affine, same, outs, ins, consts)
 
 
 @launcher(name="batch_norm_dx")
 def batch_norm_dx_launcher(go, outs, ins, *consts):
-    go(batch_norm_dx, outs, ins, consts, grid=consts[1], formula=go.formula or passed)
+    over_channels(go, batch_norm_dx, passed, outs, ins, consts)

@@ -24,7 +24,8 @@ COLUMNS = 32  # neighbouring columns of totals that a block adds up
 LOSSES = 16384  # losses that one block adds up
 BLOCKS = 2048  # enough of them for every GPU: more rows make blocks longer
 FEW = 512  # enough to keep one busy: with more, blocks that read what all rows have in common get ROWS rows first
-ROWS = 16  # of a block that adds up totals, at least
+ROWS = 16  # of a block that adds up totals, at least, once all others are busy
+SUMS = 8 << 20  # bytes of their totals, at most, before that: they stay in the GPU's cache
 APART = 16  # bytes: what alignment takes of the room for each operand, at most
 WHOLE = 32  # operands begin alike: which numbers a lane takes together depends on their places
 
@@ -106,16 +107,18 @@ def row_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ..
 @lru_cache(4096)
 def totals_plan(rows: int, cols: int, sizes: tuple[int, ...], common: tuple[int, ...], total: int) -> RowPlan:
     """Behind the rows lie the totals, each group's own, of `total` bytes. Where they are too long they are kept in global memory, by one
-    group."""
+    group. Few rows are shared out among as many blocks as keep every GPU busy: which ones follows from sizes alone, so the order of
+    additions, and each bit, is the same on all of them."""
+    least = max(1, min(ROWS, rows // max(1, min(FEW, SUMS // total))))
     nothing, ins = (0,) * len(sizes), (0, *sizes[1:])
     for row, all_rows in ((sizes, common), (ins, common), (sizes, nothing), (ins, nothing), (nothing, common), (nothing, nothing)):
         for shape in SHAPES:
             groups = shape.threads // shape.lanes
             places, start = laid_out(row, all_rows, groups)
             if cols <= shape.longest and start + groups * total <= 1024 * room_of(shape.lanes):
-                chunk = groups * max(-(-ROWS // groups), -(-rows // (groups * BLOCKS // 2)))
+                chunk = groups * max(-(-least // groups), -(-rows // (groups * BLOCKS // 2)))
                 return RowPlan(shape, chunk, groups, places, both(row, all_rows), start)
-    return RowPlan(FAR, max(ROWS, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), nothing)
+    return RowPlan(FAR, max(least, -(-rows // (BLOCKS // 2))), 1, (-1,) * len(sizes), nothing)
 
 
 EACH, SECTOR = 16, 32  # bytes that are copied at once; that move together
