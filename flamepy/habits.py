@@ -4,9 +4,11 @@ x.size(); add(alpha=)."""
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 from .core.door import Door
+from .core.dtypes import check_flag
 from .core.errors import DTypeError, IndexOutOfRange
 from .core.op import SCALARS
 from .core.spec import Spec
@@ -28,14 +30,16 @@ def spoken(op: Any, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[s
     """Arguments of an op, options by the names that it has for them; without those that say nothing to an op that could take them by
     name."""
     found = {}
-    if op.name in SCALED and len(args) == 2 and "alpha" in options:
+    if op.name in SCALED and len(args) == 2:
+        for key in options.keys() - {"alpha"}:
+            raise TypeError(f"{op.name}: unknown option: {key}={options[key]!r}. Known: alpha.")
         alpha = options["alpha"]
         if not is_number(alpha):
             raise DTypeError(f"{op.name}: alpha is no number: {alpha!r}. Use a float or an int.")
         a, b = args
         if not isinstance(b, SCALARS):
             b = Tensor.of(op.name, b, a.device if isinstance(a, Tensor) else None)
-        args, options = (a, b * alpha), {k: v for k, v in options.items() if k != "alpha"}
+        args, options = (a, b * alpha), {}
     for key, value in options.items():
         own = next((name for name in SPELT.get(key, ()) if name in op.attributes and key not in op.attributes), key)
         if own in op.attributes or own in op.named or value is not None or key not in IGNORED or not op.named:
@@ -44,18 +48,23 @@ def spoken(op: Any, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[s
 
 
 def composed(name: str, function: Any) -> Any:
-    """A function composed of ops that takes these names, too, if it has what they stand for."""
-    code = function.__code__
+    """A function composed of ops that takes these names, too, if it has what they stand for; what is yes or no has to be that."""
+    code, given = function.__code__, inspect.signature(function).parameters.items()
     taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     own = {new: old for new, olds in SPELT.items() for old in olds if old in taken and new not in taken}
-    if not own:
+    flags = [(i, key, p.default) for i, (key, p) in enumerate(given) if type(p.default) is bool]
+    if not own and not flags:
         return function
 
     @functools.wraps(function)
     def renaming(*args: Any, **options: Any) -> Any:
-        if not options:
-            return function(*args)
-        return function(*args, **{own.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED})
+        if options:
+            options = {own.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED}
+        for i, key, default in flags:
+            value = args[i] if i < len(args) else options.get(key, default)
+            if type(value) is not bool and (value is not None or default):
+                check_flag(name, key, value)
+        return function(*args, **options)
 
     named: Any = renaming
     named.__code__ = named.__code__.replace(co_name=name)  # what errors and tracebacks call it

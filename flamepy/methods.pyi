@@ -617,7 +617,7 @@ class Methods(TensorMethods):
         """The elements of x where the mask holds, one after the other; x and mask broadcast. size: how many, `fill_value` where there are See flamepy.masked_select."""
     # flamepy/core/ops/matrices.py: matmul
     def matmul(self, b: TensorLike) -> Tensor:
-        """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers. See flamepy.matmul."""
+        """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers beside floats. Integers See flamepy.matmul."""
     # flamepy/core/ops/reduce.py: max
     @overload
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
@@ -950,12 +950,12 @@ class Methods(TensorMethods):
     def searchsorted(
         self,
         values: TensorLike,
-        side: str = 'left',
+        side: str | None = None,
         sorter: TensorLike | None = None,
         right: bool = False,
         out_int32: bool = False,
     ) -> Tensor:
-        """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal. See flamepy.searchsorted."""
+        """For each value the index (int64) at which it would keep the sorted x in order: before what is equal ("left") See flamepy.searchsorted."""
     # flamepy/ops/more_activations.py: "selu"
     def selu(self) -> Tensor:
         """scale * elu(x, alpha), with numbers that keep mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515). See flamepy.selu."""

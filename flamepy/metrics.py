@@ -11,6 +11,7 @@ Classes lie along the last axis of scores. A metric reads on the host: update it
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from typing import Any
@@ -43,6 +44,15 @@ class Metric:
     def compute(self) -> Any:
         """The result of all that was seen since the last reset(). Raises StateError if that was nothing."""
         raise NotImplementedError
+
+    def merge(self, other: Any) -> None:
+        """Take in what another metric of this kind and these options has seen, or its state_dict(), such as another process's; a failure
+        changes nothing (StateError)."""
+        theirs = copy.copy(self)
+        theirs.load_state_dict(other.state_dict() if isinstance(other, Metric) else other)
+        for key in self.kept:
+            mine, more = getattr(self, key), getattr(theirs, key)
+            setattr(self, key, np.concatenate([mine, more]) if np.ndim(mine) == 1 else mine + more)
 
     def options(self) -> dict[str, Any]:
         """What it was made with."""

@@ -159,6 +159,7 @@ def test_names_of_both_libraries():
         (lambda x: fp.quantile(x, 1.5), ValueError, "quantile: no number from 0 to 1"),
         (lambda x: fp.quantile(x, 0.5, method="median_unbiased"), ValueError, "quantile: unknown method"),
         (lambda x: fp.searchsorted(x[0], x, side="up"), ValueError, "searchsorted: unknown side"),
+        (lambda x: fp.searchsorted(x[0], x, side="left", right=True), ValueError, "searchsorted: two sides"),
         (lambda x: fp.bincount(x[0]), TypeError, "bincount: not integers"),
         (lambda x: fp.bincount([1, -1]), ValueError, "bincount: below 0"),
         (lambda x: fp.scatter(x, 0, [[0]], x, mode="typo"), TypeError, "mode"),

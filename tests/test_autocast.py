@@ -229,7 +229,10 @@ def test_beside_compute_dtype() -> None:
 
 def test_it_refuses() -> None:
     for error, call, word in (
-        (fp.DTypeError, lambda: fp.autocast("cuda"), "not a dtype"), (fp.DTypeError, lambda: fp.autocast(fp.float32), "16-bit"),
+        (fp.DTypeError, lambda: fp.autocast("cuda"), "not a dtype"),
+        (fp.DTypeError, lambda: fp.autocast("cuda", dtype=fp.bfloat16), "not a dtype: 'cuda'"),  # type: ignore[misc]
+        (fp.DTypeError, lambda: fp.autocast(device_type="cuda"), "not a dtype: 'cuda'"),  # type: ignore[call-arg]
+        (fp.DTypeError, lambda: fp.autocast(fp.float32), "16-bit"),
         (fp.DTypeError, lambda: fp.autocast(fp.bfloat16, enabled=1), "enabled"),
         (fp.DTypeError, lambda: fp.autocast(None), "autocast"),
     ):  # fmt: skip

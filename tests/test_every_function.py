@@ -6,6 +6,7 @@ another spelling of one that has, and is called with what fits.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,30 @@ def test_a_tracked_input_gives_a_gradient_or_an_error(name: str) -> None:
             said = tracked_call(name, case, sample, False)
             assert not said.startswith("refused") or "no derivative" in said, (name, sample, said)
             assert not case.smooth or tracked_call(name, case, sample, True) == "has a gradient", (name, sample)
+
+
+def with_flags(name: str, case: Case) -> list[str]:
+    """The names of a function's options that are true or false."""
+    parameters = inspect.signature(function(name)).parameters.values()
+    return [p.name for p in parameters if type(p.default) is bool and not any(p.name in s.kwargs for s in case.samples[:1])]
+
+
+FLAGS = [(name, flag) for name, case in REFERENCE.items() if not case.samples[0].args for flag in with_flags(name, case)]
+
+
+def test_there_are_flags() -> None:
+    assert len(FLAGS) > 60
+
+
+@pytest.mark.parametrize(("name", "flag"), FLAGS)
+def test_what_is_yes_or_no_takes_nothing_else(name: str, flag: str) -> None:
+    case = REFERENCE[name]
+    sample = case.samples[0]
+    with default_device("plain"):
+        tensors = [fp.tensor(a) for a in case.draw(sample, np.float64)]
+        for wrong in ("no", 2.5, 2):
+            with pytest.raises(fp.DTypeError, match=f"{flag} is no yes or no: {wrong!r}"):
+                run(name, case, sample._replace(kwargs={**sample.kwargs, flag: wrong}), tensors)
 
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC) - set(REFERENCE)))

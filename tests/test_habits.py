@@ -292,3 +292,17 @@ def test_a_hook_is_removed_once_and_in_the_middle_of_a_walk():
     assert x.sum().backward()[x].tolist() == [3, 3] and len(seen) == 1
     with pytest.raises(fp.DTypeError, match="register_hook: not a function: int"):
         x.register_hook(3)
+
+
+def test_add_names_the_option_that_it_takes():
+    with pytest.raises(TypeError, match=r"add: unknown option: beta=2. Known: alpha\."):
+        fp.add(fp.ones(2, device="plain"), 1, beta=2)
+
+
+def test_a_padding_row_starts_at_zero_and_stays():
+    embedding = nn.Embedding(5, 2, padding_idx=-1, device="plain")
+    weight = embedding.weight
+    assert weight[4].tolist() == [0.0, 0.0] and weight[0].tolist() != [0.0, 0.0] and "padding_idx=4" in repr(embedding)
+    grads = embedding([[0, 4], [4, 1]]).sum().backward()
+    assert grads[weight].tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    assert embedding(np.zeros((0,), np.int64)).shape == (0, 2) and embedding(4).tolist() == [0.0, 0.0]

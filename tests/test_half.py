@@ -227,3 +227,14 @@ def test_numbers_beside_16_bits_keep_theirs() -> None:
     for _ in range(3):
         assert (x * 0.1).backward()[x].item() == np.float32(0.1)
         assert (x * 1e30 * 1e-30).item() == 256.0 and (0.1 * x).item() == (x * 0.1).item() == 25.625
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_contractions_round_once(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    for terms, *shapes in (("bi,bi->b", (9, 64), (9, 64)), ("ij,jk,kl->il", (3, 64), (64, 50), (50, 4)), ("ij,kj->k", (30, 64), (4, 64))):
+        xs = [fp.tensor(rng.normal(size=s).astype("f4"), device="plain").to(dtype) for s in shapes]
+        want = np.einsum(terms, *[x.to("float64").numpy() for x in xs]).astype("f4")
+        assert fp.einsum(terms, *xs).tolist() == fp.tensor(want, device="plain").to(dtype).tolist()
+        if len(xs) == 3:
+            assert fp.multi_dot(xs).tolist() == fp.tensor(want, device="plain").to(dtype).tolist()

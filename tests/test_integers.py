@@ -148,3 +148,19 @@ def test_bits_are_read_as_another_types() -> None:
     assert not tracked.view(fp.int32).requires_grad
     with raises(fp.GradientError, "view: no derivative"):
         fp.bitcast(tracked, "float64")
+
+
+@pytest.mark.parametrize("most", [1 << 22, 30])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64", "uint64", "bool"])
+def test_products_of_integers_wrap_around(dtype: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flamepy.core.ops.matrices.MOST", most)  # small: the sum is split
+    rng, low, high = np.random.default_rng(0), 0, 1
+    if dtype != "bool":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    for shapes in (((3, 4), (4, 5)), ((4,), (4,)), ((4,), (2, 4, 3)), ((2, 1, 3, 4), (5, 4, 2)), ((3, 0), (0, 4)), ((2, 3, 9), (9,))):
+        a, b = (rng.integers(low, high, s, "int64" if dtype == "bool" else dtype, endpoint=True).astype(dtype) for s in shapes)
+        y, want = fp.tensor(a, device="plain") @ fp.tensor(b, device="plain"), np.matmul(a, b)
+        assert y.dtype == want.dtype and y.shape == want.shape
+        np.testing.assert_array_equal(y.numpy(), want)
+    with pytest.raises(fp.DTypeError, match="matmul: integers beside floats"):
+        fp.tensor(a, device="plain") @ fp.ones(9, device="plain")

@@ -139,3 +139,17 @@ def test_what_pinv_counts_as_zero(options, hermitian):
         assert fp.gradcheck(lambda z: fp.linalg.pinv(z + z.mT, hermitian=True), (z,))
     with pytest.raises(fp.ShapeError, match="pinv"):
         fp.linalg.pinv(fp.ones(2, 3, device="plain"), hermitian=True)
+
+
+def test_matrix_rank_counts_what_is_larger_than_both_limits() -> None:
+    u = np.random.default_rng(0).normal(size=(3, 2, 4, 2))
+    a = u @ u.swapaxes(-1, -2)
+    x = fp.tensor(a, device="plain")
+    for sign, hermitian in ((1, False), (1, True), (-1, True)):
+        rank = lambda sign=sign, hermitian=hermitian, **k: fp.linalg.matrix_rank(x * sign, hermitian=hermitian, **k).tolist()
+        assert rank() == np.linalg.matrix_rank(a).tolist() and rank(atol=1e9) == np.zeros((3, 2)).tolist()
+        assert rank(atol=3.0) == np.linalg.matrix_rank(a, 3.0).tolist()
+        assert rank(rtol=0.5) == np.linalg.matrix_rank(a, rtol=0.5).tolist()
+    assert fp.linalg.matrix_rank(fp.zeros(2, 0, 0, device="plain"), hermitian=True).tolist() == [0, 0]
+    with raises(fp.DTypeError, "matrix_rank: hermitian is no yes or no"):
+        fp.linalg.matrix_rank(x, hermitian="no")

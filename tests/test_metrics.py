@@ -118,6 +118,15 @@ def test_saved_reset_and_off_the_tape(name: str, tmp_path: Any) -> None:
     whole.update(x, y)
     np.testing.assert_allclose(metric.compute(), whole.compute(), rtol=1e-14)
     np.testing.assert_array_equal(metric.compute(), restored.compute())
+    halves = make(), make()
+    for one, part in zip(halves, (slice(0, 30), slice(30, None)), strict=True):
+        one.update(x[part], y[part])
+    halves[0].merge(halves[1].state_dict())
+    np.testing.assert_allclose(halves[0].compute(), whole.compute(), rtol=1e-14)
+    halves[0].merge(halves[0])
+    np.testing.assert_allclose(halves[0].compute(), whole.compute() * (2 if name == "confusion" else 1), rtol=1e-14)
+    with raises(fp.StateError, "not the state of such a metric"):
+        halves[0].merge(M.Mean())
     metric.reset()
     assert str(metric.state_dict()) == str(make().state_dict())
     for wrong in (None, {}, {**saved, "kind": "Other"}, {**saved, metric.kept[0]: "x"}, {**saved, metric.kept[0]: np.zeros((3, 3, 3))}):

@@ -222,7 +222,7 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
     (ValueError, r"Dropout: p outside \[0, 1\]: 1.5", lambda: nn.Dropout(1.5)),
     (ValueError, "GELU: unknown approximation: 'fast'", lambda: nn.GELU("fast")),
     (TypeError, "Sequential: not a Module: function", lambda: nn.Sequential(nn.Linear(1, 1), F.relu)),
-    (TypeError, "padding_idx", lambda: nn.Embedding(3, 2, padding_idx=0)),
+    (fp.IndexOutOfRange, "Embedding: padding_idx is no row: 3", lambda: nn.Embedding(3, 2, padding_idx=3)),
     (fp.StateError, "Use ModuleList", lambda: setattr(nn.Module(), "layers", [nn.ReLU()])),
     (fp.StateError, "Use ModuleList", lambda: setattr(nn.Module(), "layers", {"a": fp.Parameter.zeros(2)})),
     (fp.ShapeError, "fan_in and fan_out need two axes", lambda: nn.init.xavier_normal(fp.Parameter.zeros(3))),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import flamepy as fp
+from flamepy.nn import functional as F
 
 FORM = re.compile(r"^[^:]+: .+: .*\. .+", re.S)
 NO_NUMBERS = {"text": "x", "complex": 1j, "list": [1, 2], "array": np.ones(2), "tensor": fp.ones(2), "object": object(), "dict": {"a": 1}}
@@ -119,7 +120,7 @@ def test_orders_of_axes_may_be_arrays():
 
 def test_a_loss_with_no_number_for_beta_is_refused() -> None:
     for beta in (float("nan"), -1.0):
-        with pytest.raises(ValueError, match=r"smooth_l1_loss: beta must not be negative: (nan|-1)"):
+        with pytest.raises(ValueError, match=r"smooth_l1_loss: beta (must not be negative|is no number): (nan|-1)"):
             fp.smooth_l1_loss(fp.ones(1), fp.zeros(1), beta=beta)
 
 
@@ -185,3 +186,41 @@ def test_a_warning_points_to_the_line_that_led_to_it(name) -> None:
     with pytest.warns(fp.FlameWarning) as caught:
         calls[name]()
     assert [w.filename for w in caught] == [__file__]
+
+
+HUGE = 2**70
+X4 = fp.ones(1, 2, 4, 4, device="plain")
+OUT_OF_REACH = {
+    "adaptive_avg_pool2d": lambda: F.adaptive_avg_pool2d(X4, HUGE), "adaptive_max_pool2d": lambda: F.adaptive_avg_pool2d(X4, (2, 2**62)),
+    "interpolate": lambda: F.interpolate(X4, HUGE), "interpolate, inf": lambda: F.interpolate(X4, scale_factor=1e30),
+    "conv2d, padding": lambda: F.conv2d(X4, fp.ones(1, 2, 1, 1, device="plain"), padding=HUGE),
+    "max_pool2d, stride": lambda: F.max_pool2d(X4, 2, HUGE), "fold": lambda: F.fold(fp.ones(1, 8, 4, device="plain"), 2**62, 2),
+    "GRU": lambda: fp.nn.GRU(2, 2, HUGE), "Linear": lambda: fp.nn.Linear(2, HUGE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUT_OF_REACH)
+def test_a_size_that_no_memory_holds_is_refused_at_once(name):
+    with pytest.raises(fp.ShapeError, match="out of reach") as caught:
+        OUT_OF_REACH[name]()
+    assert FORM.match(str(caught.value))
+
+
+NAN = float("nan")
+NO_SUCH_NUMBER = {
+    "eps is no number: nan": lambda: F.layer_norm(X4, (4,), eps=NAN),
+    "BatchNorm1d: eps is no number": lambda: fp.nn.BatchNorm1d(2, eps=NAN), "momentum": lambda: fp.nn.BatchNorm2d(2, momentum=NAN),
+    "RMSNorm: eps": lambda: fp.nn.RMSNorm(2, eps=NAN), "margin": lambda: F.margin_ranking_loss(X4, X4, X4, margin=NAN),
+    "logit: eps": lambda: fp.logit(X4, eps=NAN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_SUCH_NUMBER)
+def test_nan_is_no_eps_and_no_momentum(name):
+    with pytest.raises(ValueError, match=name):
+        NO_SUCH_NUMBER[name]()
+
+
+def test_an_axis_is_no_truth():
+    with pytest.raises(TypeError, match="sum: axis must be an int: True"):
+        X4.sum(True)  # meant for keepdims

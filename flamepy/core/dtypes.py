@@ -20,6 +20,11 @@ FULL = frozenset((float32, float64))  # computed as they are
 FLOATS: set[Any] = set(FULL)  # what can have a gradient
 INTEGERS = frozenset((int8, int16, int32, int64, uint8, uint16, uint32, uint64))
 DTYPES: set[Any] = FLOATS | INTEGERS | {bool_}
+# Arguments that NaN would make nonsense of in silence.
+NUMBERS = {
+    "alpha", "atol", "base", "beta", "correction", "eps", "gamma", "init", "k", "layer_norm_eps", "margin", "momentum", "norm_type", "p",
+    "rtol", "scale", "smooth", "softcap", "z_loss",
+}  # fmt: skip
 STORED: dict[np.dtype, np.dtype] = {}  # of stored types: what they are computed in
 
 
@@ -41,12 +46,20 @@ def is_number(value: Any) -> bool:
 
 
 def checked_number(name: str, what: str, value: Any) -> float:
-    """One number as a float. Raises DTypeError for what is none."""
+    """One number as a float. Raises DTypeError for what is none, ValueError for NaN as one of NUMBERS."""
     if type(value) is not float:
         if not is_number(value):
             raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
         value = float(value)
+    if value != value and what in NUMBERS:
+        raise ValueError(f"{name}: {what} is no number: {value!r}. Use a finite float.")
     return value  # type: ignore[no-any-return]
+
+
+def check_flag(name: str, what: str, value: Any) -> None:
+    """Raise DTypeError for what is neither True nor False; 0 and 1 will do."""
+    if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
+        raise DTypeError(f"{name}: {what} is no yes or no: {value!r}. Use True or False.")
 
 
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .device import Buffer, Device
 from .door import Door
-from .dtypes import computed
+from .dtypes import check_flag, computed
 from .errors import GradientError
 from .tape import TapeEntry
 from .tensor import Tensor
@@ -111,6 +111,9 @@ class Op:
             elif key not in self.named[len(xs) :]:
                 shown = ", ".join((*self.named, *self.attributes)) or "none"
                 raise TypeError(f"{self.name}: unknown option: {key}={value!r}. Known: {shown}.")
+        for key, value in given.items():
+            if type(default := self.attributes[key]) is bool and type(value) is not bool and (value is not None or default):
+                check_flag(self.name, key, value)
         for name in self.named[len(xs) :]:
             if name not in options and len(xs) < self.required:
                 raise TypeError(f"{self.name}: missing input: '{name}'. Takes {known}.")

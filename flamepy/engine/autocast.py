@@ -17,10 +17,12 @@ import inspect
 import threading
 from collections.abc import Sequence
 from contextlib import ContextDecorator
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
+from ..core.device import is_device_name
 from ..core.door import Door
 from ..core.errors import DTypeError
 from ..core.op import REGISTRY
@@ -29,6 +31,7 @@ from ..dtypes import FLOATS, HALF, as_dtype, bfloat16, float32, float64
 
 NARROW = ("product", "linear", "attention", "fused_attention")  # and all whose name begins with "conv", transposed ones too
 WIDE = ("softmax", "log_softmax", "sum", "mean")
+ADVICE = "Use autocast(flamepy.bfloat16) or flamepy.float16: the device is that of the tensors"
 
 
 class Here(threading.local):
@@ -135,6 +138,19 @@ def reading(dtype: Any) -> autocast:
     return autocast(bfloat16 if dtype is None else dtype, dtype is not None)
 
 
+def without_device(init: Any) -> Any:
+    """An __init__ that says what to do to those who name a device, as PyTorch's asks for."""
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        if "device_type" in options or (args and is_device_name(args[0])):
+            given = options.get("device_type", args[0] if args else None)
+            raise DTypeError(f"autocast: not a dtype: {given!r}. {ADVICE}.")
+        init(self, *args, **options)
+
+    return checked
+
+
 class autocast(ContextDecorator):
     """autocast(dtype=bfloat16, enabled=True): a context, and a decorator, in which products of float32 numbers are computed from 16 bits.
 
@@ -145,14 +161,14 @@ class autocast(ContextDecorator):
     is called in. A layer with a compute_dtype of its own goes by that. Raises DTypeError for another dtype.
     """
 
+    @without_device
     def __init__(self, dtype: Any = bfloat16, enabled: bool = True):
-        advice = "Use autocast(flamepy.bfloat16) or flamepy.float16: the device is that of the tensors"
         try:
             found = as_dtype(dtype)
         except DTypeError:
-            raise DTypeError(f"autocast: not a dtype: {dtype!r}. {advice}.") from None
+            raise DTypeError(f"autocast: not a dtype: {dtype!r}. {ADVICE}.") from None
         if found not in HALF:
-            raise DTypeError(f"autocast: not a 16-bit float: {found}. {advice}.")
+            raise DTypeError(f"autocast: not a 16-bit float: {found}. {ADVICE}.")
         if not isinstance(enabled, bool | np.bool_):
             raise DTypeError(f"autocast: enabled is no yes or no: {enabled!r}. Use True or False.")
         self.dtype, self.enabled = found, bool(enabled)

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..core.custom import custom
+from ..core.dtypes import check_flag
 from ..core.errors import ShapeError
 from ..core.op import share
 from ..core.ops.axes import tensors_of
 from ..core.ops.copy import filled
 from ..core.ops.matrices import matmul
-from ..core.ops.pointwise import add, div, gt, mul, square, sub, where
+from ..core.ops.pointwise import abs_op, add, div, gt, maximum_op, mul, square, sub, where
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape, transpose
 from ..dtypes import checked_number
@@ -278,6 +279,7 @@ def pinv(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: float = 0.0
     Shapes: (..., m, n) gives (..., n, m). Raises LinAlgError, ShapeError.
     >>> fp.linalg.pinv(fp.tensor([[2.0], [0.0]])).tolist()
     [[0.5, 0.0]]"""
+    check_flag("pinv", "hermitian", hermitian)
     x, atol = matrices("pinv", x, square=bool(hermitian)), checked_number("pinv", "atol", 0.0 if atol is None else atol)
     rtol = 0.0 if rtol is None and atol > 0.0 else relative("pinv", x, rtol)
     return pseudo_inverse(x, rtol, atol, bool(hermitian))
@@ -287,13 +289,17 @@ def relative(name: str, x: Any, rtol: Any) -> float:
     return max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else checked_number(name, "rtol", rtol)
 
 
-def matrix_rank(x: Any, rtol: Any = None) -> Any:
-    """How many singular values are larger than rtol times the largest (rtol: as in pinv), int64. Shapes: (..., m, n) gives (...).
+def matrix_rank(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: Any = None) -> Any:
+    """How many singular values are larger than rtol times the largest, and than atol, int64 (rtol, atol, hermitian: as in pinv). Shapes:
+    (..., m, n) gives (...).
     >>> fp.linalg.matrix_rank(fp.tensor([[1.0, 2.0], [2.0, 4.0]])).item()
     1"""
-    x = matrices("matrix_rank", x).detach()
-    s = singular_values(x)
-    return sum_op(gt(s, mul(s[..., :1], relative("matrix_rank", x, rtol))), axis=-1)
+    check_flag("matrix_rank", "hermitian", hermitian)
+    x = matrices("matrix_rank", x, square=bool(hermitian)).detach()
+    atol = checked_number("matrix_rank", "atol", 0.0 if atol is None else atol)
+    rtol = 0.0 if rtol is None and atol > 0.0 else relative("matrix_rank", x, rtol)
+    s = abs_op(eigvalsh(x)) if hermitian else singular_values(x)  # the largest comes first or last
+    return sum_op(gt(s, maximum_op(mul(maximum_op(s[..., :1], s[..., -1:]), rtol), atol)), axis=-1)
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:

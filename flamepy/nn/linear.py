@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .. import ops
-from ..core.errors import DTypeError, ShapeError
+from ..core.dtypes import check_flag
+from ..core.errors import IndexOutOfRange, ShapeError
 from ..dtypes import checked_number, is_count
+from ..ops.spatial_sizes import check_reach
 from ..parameter import Parameter
+from ..tensors import Tensor
 from . import functional as F
 from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh, check_not_in_place
 from .compute import linear_in
@@ -23,14 +24,14 @@ def size(layer: str, name: str, value: Any, least: int = 0) -> int:
     """A size as an int. Raises ShapeError for anything else."""
     if not is_count(value, least):
         raise ShapeError(f"{layer}: {name} is not a size: {value!r}. Use an int, {least} or more.")
+    check_reach(layer, name, [value])
     return int(value)
 
 
 def flags(layer: str, **given: Any) -> None:
     """Raise DTypeError for one that is neither True nor False, such as what belongs to another place of the signature; 0 and 1 will do."""
     for name, value in given.items():
-        if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
-            raise DTypeError(f"{layer}: {name} is no yes or no: {value!r}. Use True or False.")
+        check_flag(layer, name, value)
 
 
 class Linear(Module):
@@ -81,19 +82,36 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """Rows of weight (num_embeddings, embedding_dim) at integer ids; starts normal with mean 0, deviation 1."""
+    """Rows of weight (num_embeddings, embedding_dim) at integer ids; starts normal with mean 0, deviation 1.
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, device: Any = None, dtype: Any = None):
+    padding_idx: the id of a row that starts at 0 and gets no gradient.
+    """
+
+    padding_idx: int | None = None
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
         self.num_embeddings = size("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = size("Embedding", "embedding_dim", embedding_dim)
         self.weight = Parameter.randn((num_embeddings, embedding_dim), std=1.0, dtype=dtype, device=device)
+        if padding_idx is not None:
+            if not is_count(padding_idx, -num_embeddings) or padding_idx >= num_embeddings:
+                raise IndexOutOfRange(f"Embedding: padding_idx is no row: {padding_idx!r}. Use an int below {num_embeddings}.")
+            self.padding_idx = int(padding_idx) % num_embeddings
+            self.weight.set_data(ops.index_fill(self.weight.detach(), 0, [self.padding_idx], 0.0))
 
     def forward(self, ids: Any) -> Any:
         """Integer ids (...) -> rows (..., embedding_dim). Raises IndexOutOfRange unless all are in 0 to num_embeddings - 1."""
-        return F.embedding(ids, self.weight)
+        if self.padding_idx is None:
+            return F.embedding(ids, self.weight)
+        ids = Tensor.of("embedding", ids, self.weight.device)
+        rows = F.embedding(ids, self.weight)
+        return ops.where(ops.unsqueeze(ids == self.padding_idx, -1), rows.detach(), rows)
 
     def extra(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
 class Dropout(Module):

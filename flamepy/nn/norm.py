@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import checked_number
 from ..ops.row_norms import layer_norm_in, residual_norm_in, rms_norm_in
 from ..parameter import Parameter
-from .linear import size
+from .linear import flags, size
 from .module import Module
 
 
@@ -23,7 +24,8 @@ class LayerNorm(Module):
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
         device: Any = None, dtype: Any = None,
     ):  # fmt: skip
-        self.normalized_shape, self.eps = sizes("LayerNorm", normalized_shape), eps
+        flags("LayerNorm", elementwise_affine=elementwise_affine, bias=bias)
+        self.normalized_shape, self.eps = sizes("LayerNorm", normalized_shape), checked_number("LayerNorm", "eps", eps)
         affine = elementwise_affine
         self.weight = Parameter.ones(self.normalized_shape, dtype=dtype, device=device) if affine else None
         self.bias = Parameter.zeros(self.normalized_shape, dtype=dtype, device=device) if affine and bias else None
@@ -61,7 +63,8 @@ class RMSNorm(Module):
     def __init__(
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, device: Any = None, dtype: Any = None
     ):  # fmt: skip
-        self.normalized_shape, self.eps = sizes("RMSNorm", normalized_shape), eps
+        flags("RMSNorm", elementwise_affine=elementwise_affine)
+        self.normalized_shape, self.eps = sizes("RMSNorm", normalized_shape), checked_number("RMSNorm", "eps", eps)
         self.weight = Parameter.ones(self.normalized_shape, dtype=dtype, device=device) if elementwise_affine else None
 
     def forward(self, x: Any) -> Any:

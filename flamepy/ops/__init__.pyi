@@ -2588,7 +2588,8 @@ def masked_select(x: TensorLike, mask: TensorLike, *, size: int | None = None, f
 
 # flamepy/core/ops/matrices.py: matmul
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
-    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
+    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers beside floats. Integers
+    wrap around, as in NumPy; of truths it says whether any two are true.
 
     Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
@@ -3722,15 +3723,17 @@ def scatter_reduce(x: TensorLike, dim: int, index: TensorLike, src: TensorLike, 
 def searchsorted(
     x: TensorLike,
     values: TensorLike,
-    side: str = 'left',
+    side: str | None = None,
     sorter: TensorLike | None = None,
     right: bool = False,
     out_int32: bool = False,
 ) -> Tensor:
-    """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal.
+    """For each value the index (int64) at which it would keep the sorted x in order: before what is equal ("left")
+    or behind it ("right", or right=True).
 
     x: one row, or rows (..., n) for values (..., m), each of which has a row of its own. sorter: the indices that sort x.
-    Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another side.
+    Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another
+    side, and for "left" with right=True.
     >>> fp.searchsorted(fp.tensor([1.0, 2.0, 3.0]), [2.0, 5.0]).tolist()
     [1, 3]
     """

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..core.errors import ShapeError
+from ..core.inputs import common_dtype
 from ..core.ops.axes import composed, one_axis, tensors_of
 from ..core.ops.copy import cast
 from ..core.ops.matrices import matmul, product
@@ -23,8 +24,9 @@ from ..core.ops.pointwise import mul
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import contiguous_strides, permute, reshape
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, INTEGERS, checked_int
+from ..dtypes import FLOATS, HALF, INTEGERS, checked_int
 from .rearranging import strided
+from .widening import narrowed, widened
 
 Labels = tuple[Any, ...]
 EXACT = 6  # operands for which all orders are tried; more are paired greedily
@@ -135,11 +137,24 @@ def contracted(name: str, operands: Sequence[Named], out: Labels) -> Any:
                 raise ShapeError(f"{name}: sizes of an axis differ: '{n}' is {size[n]} and {m} in {shapes}. Make them equal, or 1.")
             size[n] = m if size[n] == 1 else size[n]
     left = [each_once(name, x, size) for x in operands]
+    dtype = None if rounded_once(left, {*out}) else common_dtype(name, [x.x for x in left], "float")
+    if dtype is not None:
+        left = [Named(widened(x.x), x.labels) for x in left]
     for i, j in best_order(tuple([frozenset(x.labels) for x in left]), frozenset(out), tuple(size.items())):
         a, b = left[i], left[j]
         left = [x for k, x in enumerate(left) if k not in (i, j)]
         left.append(pair(a, b, {*out}.union(*[x.labels for x in left]), out))
-    return left[0].kept({*out}).moved(out)
+    y = left[0].kept({*out}).moved(out)
+    return y if dtype is None else narrowed(y, dtype)
+
+
+def rounded_once(xs: Sequence[Named], out: set) -> bool:
+    """Whether these are no 16-bit floats, or one op is all there is."""
+    if len(xs) == 1 or not any([x.x.dtype in HALF for x in xs]):
+        return True
+    a, b = {*xs[0].labels}, {*xs[1].labels}
+    both, alone = a & b, a ^ b
+    return len(xs) == 2 and alone <= out and (both <= out or bool(alone) or not both & out)
 
 
 def each_once(name: str, x: Named, size: dict[Any, int]) -> Named:

@@ -9,6 +9,7 @@ from ..core.ops.axes import composed
 from ..core.pointwise import define, zero
 from ..core.tensor import Tensor
 from ..core.words import NAN, abs, exp, exp_down, log, maximum, select
+from ..dtypes import checked_number
 from .rounding import clip
 from .special_formulas import digamma_of, erfc_of, erfinv_of, lgamma_of, trigamma_of
 from .widening import narrowed, widened
@@ -77,5 +78,5 @@ def logit(x: Any, eps: Any = None) -> Any:
     """
     if eps is None:
         return logit_op(x)
-    x = Tensor.of("logit", x)
+    x, eps = Tensor.of("logit", x), checked_number("logit", "eps", eps)
     return narrowed(logit_op(clip(widened(x), low=eps, high=1.0 - eps)), x.dtype)

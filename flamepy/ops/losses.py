@@ -239,8 +239,8 @@ def poisson_nll_loss(
     1.0
     """
     name = "poisson_nll_loss"
-    x, target, dtype = pair(name, x, target)
-    losses = poisson_log_op(x, target) if log_input else poisson_op(x, target, eps=checked_number(name, "eps", eps))
+    (x, target, dtype), eps = pair(name, x, target), checked_number(name, "eps", eps)
+    losses = poisson_log_op(x, target) if log_input else poisson_op(x, target, eps=eps)
     return reduced(name, add(losses, stirling_op(target)) if full else losses, reduction, dtype)
 
 

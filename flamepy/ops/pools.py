@@ -180,7 +180,8 @@ def max_unpool(op: str, x: Any, indices: Any, kernel_size: Any, stride: Any, pad
     window = each(op, "kernel_size", kernel_size, axes, 1)
     step, around = steps_of(op, stride, window), each(op, "padding", padding, axes, 0)
     usual = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[-axes:], step, around, window, strict=True)]
-    sizes = tuple(usual if output_size is None else output_size)[-axes:]
+    given = usual if output_size is None else output_size
+    sizes = tuple(given if isinstance(given, tuple | list) else (given,) * axes)[-axes:]
     if len(sizes) != axes or any([not is_count(n, 1) or abs(n - m) >= s for n, m, s in zip(sizes, usual, step, strict=True)]):
         raise ShapeError(f"{op}: output_size is out of reach: {output_size}. Use sizes less than a stride from {tuple(usual)}.")
     shape, planes, volume = (*x.shape[:-axes], *sizes), math.prod(x.shape[:-axes]), math.prod(sizes)

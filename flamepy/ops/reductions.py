@@ -184,7 +184,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, dty
         raise ValueError(f"norm: two orders: ord={ord!r}, p={p!r}. Give one of them.")
     ord = p if ord is None else ord
     if isinstance(ord, str) and ord != "fro":
-        raise ValueError(f"norm: a norm of matrices, or none: {ord!r}. Use 'fro' or a number.")
+        raise ValueError(f"norm: a norm of matrices, or none: {ord!r}. Use 'fro', a number, or flamepy.linalg.norm.")
     return vector_norm(x, 2 if ord in (None, "fro") else ord, axis, keepdims, dtype)
 
 

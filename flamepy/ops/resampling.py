@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.dtypes import check_flag
 from ..core.errors import ShapeError
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
@@ -80,6 +81,7 @@ def check_mode(mode: Any, axes: int, align_corners: Any, antialias: Any) -> None
         raise ValueError(f"interpolate: {mode} is not for {axes} axes. Use mode='linear', which is along every axis.")
     if align_corners is not None and mode not in LINEAR and mode != "bicubic":
         raise ValueError(f"interpolate: mode {mode!r} has no corners to align: align_corners={align_corners!r}. Leave it out.")
+    check_flag("interpolate", "align_corners", bool(align_corners) if align_corners is None else align_corners)
     if antialias and (mode not in ("bilinear", "bicubic")):
         raise ValueError(f"interpolate: mode {mode!r} knows no antialias. Use mode='bilinear' or 'bicubic'.")
 
@@ -97,7 +99,7 @@ def sizes_and_scales(before: Sizes, size: Any, scale_factor: Any, recompute: Any
             raise ShapeError(f"interpolate: size is not for {axes} axes: {size!r}. Use an int, or one for each.")
         return tuple([int(n) for n in given]), [None] * axes
     scales = list(scale_factor) if isinstance(scale_factor, tuple | list) else [scale_factor] * axes
-    if len(scales) != axes or not all([is_number(s) and s > 0 for s in scales]):
+    if len(scales) != axes or not all([is_number(s) and 0 < s < math.inf for s in scales]):
         raise ShapeError(f"interpolate: scale_factor is not for {axes} axes: {scale_factor!r}. Use a positive number, or one for each.")
     scales = [float(s) for s in scales]
     return tuple([math.floor(n * s) for n, s in zip(before, scales, strict=True)]), [None] * axes if recompute else scales

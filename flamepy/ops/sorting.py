@@ -260,19 +260,23 @@ def places_in(x, values, many=1, right=False):
 
 @composed
 def searchsorted(
-    x: Any, values: Any, side: str = "left", sorter: Any = None, right: bool = False, out_int32: bool = False,
+    x: Any, values: Any, side: str | None = None, sorter: Any = None, right: bool = False, out_int32: bool = False,
 ) -> Any:  # fmt: skip
-    """For each value the index (int64) at which it would keep the sorted x in order: before ("left") or behind what is equal.
+    """For each value the index (int64) at which it would keep the sorted x in order: before what is equal ("left")
+    or behind it ("right", or right=True).
 
     x: one row, or rows (..., n) for values (..., m), each of which has a row of its own. sorter: the indices that sort x.
-    Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another side.
+    Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another
+    side, and for "left" with right=True.
     >>> fp.searchsorted(fp.tensor([1.0, 2.0, 3.0]), [2.0, 5.0]).tolist()
     [1, 3]
     """
     if isinstance(values, SCALARS) and getattr(x, "dtype", None) in FLOATS:
         values = np.asarray(values, x.dtype)
     x, values = tensors_of("searchsorted", x, values)
-    if side not in ("left", "right"):
+    if side == "left" and right:
+        raise ValueError("searchsorted: two sides: side='left' and right=True. Leave one out.")
+    if side not in ("left", "right", None):
         raise ValueError(f"searchsorted: unknown side: {side!r}. Use 'left' or 'right'.")
     if not x.ndim or (x.ndim > 1 and (values.ndim != x.ndim or values.shape[:-1] != x.shape[:-1])):
         raise ShapeError(f"searchsorted: rows do not fit: x {x.shape}, values {values.shape}. Make x one row, or a row for each of values.")

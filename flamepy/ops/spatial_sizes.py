@@ -20,6 +20,7 @@ def each(op: str, name: str, value: Any, axes: int, least: int) -> Sizes:
     if len(given) != axes or not all([is_count(n, least) for n in given]):
         what = {1: "", 2: " or a pair of ints", 3: " or three ints"}[axes]
         raise ShapeError(f"{op}: {name} is not an int{what} >= {least}: {value!r}. Use e.g. {max(1, least)}.")
+    check_reach(op, name, given)
     return tuple([int(n) for n in given])
 
 
@@ -35,7 +36,14 @@ def sides(op: str, value: Any, axes: int) -> Sides:
     if not fits or not all([isinstance(p, tuple | list) and len(p) == 2 and all(map(is_whole, p)) for p in pairs]):
         advice = f"Use an int, {axes} of them, {axes} pairs (before, after), or {2 * axes} ints, the last axis first"
         raise ShapeError(f"{op}: padding is not for {axes} axes: {value!r}. {advice}.")
+    check_reach(op, "padding", [n for p in pairs for n in p])
     return tuple([(int(a), int(b)) for a, b in pairs])
+
+
+def check_reach(op: str, name: str, given: Any) -> None:
+    """Raise ShapeError for a size that no memory holds, else loops over it would not end."""
+    if (most := max(map(int, given))) >= 1 << 31:
+        raise ShapeError(f"{op}: {name} is out of reach: {most}. Use one below 2 ** 31.")
 
 
 def is_whole(n: Any) -> bool:

@@ -156,10 +156,10 @@ def tensor_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         raise ShapeError("tensor_split: no axis to cut: shape (). Pass a tensor of one axis or more.")
     a, cuts = one_axis("tensor_split", axis, x.ndim), indices_or_sections
     cuts, n = cuts.tolist() if hasattr(cuts, "tolist") else cuts, x.shape[a]
-    if is_count(cuts, 1):
+    if is_count(cuts, 1) and cuts < 1 << 31:
         each, more = divmod(n, int(cuts))
         cuts = [i * each + min(i, more) for i in range(1, int(cuts))]
     elif not isinstance(cuts, list | tuple) or not all([hasattr(c, "__index__") for c in cuts]):
-        raise ShapeError(f"tensor_split: neither a number of parts nor places: {cuts!r}. Use an int >= 1, or a list of ints.")
+        raise ShapeError(f"tensor_split: neither a number of parts nor places: {cuts!r}. Use an int >= 1, below 2 ** 31, or ints.")
     pieces = [range(n)[start:stop] for start, stop in zip([None, *cuts], [*cuts, None], strict=True)]
     return [narrowed(x, a, p.start if len(p) else 0, len(p)) for p in pieces]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.custom import custom
+from ..core.errors import ShapeError
 from ..core.op import launch, like
 from ..core.tensor import Tensor
 from ..dtypes import HALF, float64
@@ -73,6 +74,8 @@ def table_of(kind: Kind) -> Table:
         return transposed(table_of(numbers[0]), numbers[0][1])
     if name == "in 15 bits":
         return in_15_bits(table_of(numbers[0]))
+    if numbers[1] >= 1 << 31:  # else rows would be made without an end
+        raise ShapeError(f"size: out of reach: {numbers[1]} places along an axis. Use a smaller one.")
     rows = list(MATRICES[name](*numbers))
     columns = np.concatenate([np.asarray(c, np.int64) for c, _ in rows] or [np.zeros(0, np.int64)])
     weights = np.concatenate([np.broadcast_to(np.asarray(w, float64), np.shape(c)) for c, w in rows] or [np.zeros(0)])

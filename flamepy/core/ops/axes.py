@@ -40,7 +40,7 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 def one_axis(name: str, axis: Any, ndim: int) -> int:
     """A single axis as a non-negative int; a scalar counts as having one axis."""
     shape = getattr(axis, "shape", ())
-    if shape or not hasattr(axis, "__index__") or isinstance(axis, type):
+    if shape or not hasattr(axis, "__index__") or isinstance(axis, type | bool):
         given = f"{type(axis).__name__} of shape {shape}" if shape else repr(axis)
         raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.")
     a, bound = int(axis), ndim or 1

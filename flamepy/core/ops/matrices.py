@@ -13,7 +13,12 @@ from ..errors import DTypeError, ShapeError
 from ..op import launch, like
 from ..tensor import Tensor
 from .axes import composed, tensors_of
+from .copy import cast
+from .pointwise import add, mul
+from .reduce import sum as sum_op
 from .shape import reshape
+
+MOST = 1 << 22
 
 
 @custom(inputs=2, title="matmul", internal=True)
@@ -51,7 +56,8 @@ def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bo
 
 @composed
 def matmul(a: Any, b: Any) -> Any:
-    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers.
+    """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers beside floats. Integers
+    wrap around, as in NumPy; of truths it says whether any two are true.
 
     Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
@@ -60,8 +66,8 @@ def matmul(a: Any, b: Any) -> Any:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         a, b = tensors_of("matmul", a, b)
     for x in (a, b):
-        if x.dtype not in FLOATS:
-            raise DTypeError(f"matmul: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
+        if x.dtype not in FLOATS and (a.dtype in FLOATS or b.dtype in FLOATS):
+            raise DTypeError(f"matmul: integers beside floats: {a.dtype} and {b.dtype}. Cast one with .to(flamepy.float32).")
         if not x.ndim:
             raise ShapeError(f"matmul: needs at least one axis: {a.shape} and {b.shape}. Use * for scalars.")
     inner = b.shape[0] if b.ndim == 1 else b.shape[-2]
@@ -81,6 +87,21 @@ def stacked(a: Any, b: Any) -> Any:
     w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
         x = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
-    y = product(x, w, False, False)
+    if x.dtype in FLOATS:
+        y = product(x, w, False, False)
+    else:
+        y = whole_product(x, w)
+        y = cast(y, x.dtype) if x.dtype == w.dtype else y  # truths, too
     shape = (*a.shape[:-1], *b.shape[1:]) if b.ndim <= 2 else (*y.shape[:-2], y.shape[-1]) if a.ndim == 1 else y.shape
     return y if y.shape == shape else reshape(y, shape)
+
+
+def whole_product(a: Any, b: Any) -> Any:
+    """The product of integers, modulo 2 ** bits: what is multiplied first and then summed takes no more memory than MOST numbers, or one
+    for each result."""
+    k = a.shape[-1]
+    if k > 1 and a.size * b.shape[-1] * math.prod(b.shape[:-2]) > MOST:
+        left, right = [(a[..., part], b[..., part, :]) for part in (slice(k // 2), slice(k // 2, None))]
+        return add(whole_product(*left), whole_product(*right))
+    y = mul(a[..., None], b[..., None, :, :])
+    return cast(sum_op(y, axis=-2), y.dtype)
