@@ -19,6 +19,7 @@ ALIASES = {"dim": "axis", "keepdim": "keepdims"}  # as PyTorch calls them
 SPELT = {  # the same and less frequent ones: what each may stand for
     **{new: (old,) for new, old in ALIASES.items()}, "dims": ("axis", "axes"), "start_dim": ("start_axis",), "end_dim": ("end_axis",),
     "dim0": ("axis0",), "dim1": ("axis1",), "dim2": ("axis2",), "shifts": ("shift",), "diagonal": ("k",), "offset": ("k",),
+    "unbiased": ("correction",),
 }  # fmt: skip
 IGNORED = {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 

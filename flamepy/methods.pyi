@@ -1051,9 +1051,9 @@ class Methods(TensorMethods):
         """Square root of var(); its gradient where the variance is zero is zero. See flamepy.std."""
     # flamepy/ops/reductions.py: std_mean
     @overload
-    def std_mean(self, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Tensor: ...
+    def std_mean(self, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Tensor: ...
     @overload
-    def std_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
+    def std_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False) -> Tensor:
         """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's). See flamepy.std_mean."""
     # flamepy/core/ops/pointwise.py: "sub"
     def sub(self, b: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
@@ -1187,9 +1187,9 @@ class Methods(TensorMethods):
         """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too. See flamepy.var."""
     # flamepy/ops/reductions.py: var_mean
     @overload
-    def var_mean(self, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Tensor: ...
+    def var_mean(self, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Tensor: ...
     @overload
-    def var_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False, unbiased: bool | None = None) -> Tensor:
+    def var_mean(self, dim: Axis = None, correction: float = 1, keepdim: bool = False) -> Tensor:
         """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's). See flamepy.var_mean."""
     # flamepy/ops/vectors.py: vdot
     def vdot(self, b: TensorLike) -> Tensor:

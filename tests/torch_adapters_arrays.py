@@ -19,7 +19,7 @@ def both(f: Any) -> Any:
 
     def call(x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = 1) -> Any:
         dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
-        return f(x, dim, 1 if correction is None else correction, keepdim, unbiased)
+        return f(x, dim, unbiased if unbiased is not None else 1 if correction is None else correction, keepdim)
 
     return call
 

@@ -4045,21 +4045,9 @@ def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
 
 # flamepy/ops/reductions.py: std_mean
 @overload
-def std_mean(
-    x: TensorLike,
-    axis: Axis = None,
-    correction: float = 1,
-    keepdims: bool = False,
-    unbiased: bool | None = None,
-) -> Tensor: ...
+def std_mean(x: TensorLike, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Tensor: ...
 @overload
-def std_mean(
-    x: TensorLike,
-    dim: Axis = None,
-    correction: float = 1,
-    keepdim: bool = False,
-    unbiased: bool | None = None,
-) -> Tensor:
+def std_mean(x: TensorLike, dim: Axis = None, correction: float = 1, keepdim: bool = False) -> Tensor:
     """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's).
 
     Shapes: as sum. Raises DTypeError unless x is of floats.
@@ -4488,7 +4476,7 @@ def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
 
-    The default is NumPy's and the array API's; PyTorch's is correction=1.
+    The default is NumPy's and the array API's; PyTorch's is correction=1, which unbiased=True is another name of.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
     1.0
@@ -4496,21 +4484,9 @@ def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = 
 
 # flamepy/ops/reductions.py: var_mean
 @overload
-def var_mean(
-    x: TensorLike,
-    axis: Axis = None,
-    correction: float = 1,
-    keepdims: bool = False,
-    unbiased: bool | None = None,
-) -> Tensor: ...
+def var_mean(x: TensorLike, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Tensor: ...
 @overload
-def var_mean(
-    x: TensorLike,
-    dim: Axis = None,
-    correction: float = 1,
-    keepdim: bool = False,
-    unbiased: bool | None = None,
-) -> Tensor:
+def var_mean(x: TensorLike, dim: Axis = None, correction: float = 1, keepdim: bool = False) -> Tensor:
     """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's).
 
     Shapes: as sum. Raises DTypeError unless x is of floats.

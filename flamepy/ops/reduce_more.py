@@ -22,37 +22,37 @@ from .shape_more import narrow
 from .widening import narrowed, widened
 
 PAIRS = """\
-The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
-like one (FlameError); what max(axis=1) gives can."""
+The values alone: {0} gives the indices. PyTorch's {1}(1) and {1}(dim=1) give pairs, so what these give here cannot be taken apart
+like one (FlameError); what {1}(axis=1) gives can."""
+INDICES = {name: f"{at}()" for name, at in {"max": "argmax", "min": "argmin", "median": "kthvalue", "nanmedian": "kthvalue"}.items()}
 
 
-def no_pair(op: Any) -> None:
-    """Publish max or min: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows and
-    x.max(1)[0] do not silently take rows of the values."""
-    function = op.function
+def no_pair(name: str, function: Any) -> None:
+    """Publish a function: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows
+    and x.max(1)[0] do not silently take rows of the values."""
 
     @functools.wraps(function)
     def marking(*args: Any, **options: Any) -> Any:
         y = function(*args, **options)
         if hasattr(options.get("dim", args[1] if len(args) > 1 else None), "__index__"):
-            y.no_pair = op.name
+            y.no_pair = name
         return y
 
-    marking.__doc__ = function.__doc__.replace("\nShapes:", f"\n{PAIRS.replace('max', op.name)}\nShapes:")
-    publish(op.name, marking, "flamepy")
+    marking.__doc__ = function.__doc__.replace("\nShapes:", f"\n{PAIRS.format(INDICES[name], name)}\nShapes:")
+    publish(name, marking, "flamepy")
 
 
 def taken_apart(x: Any) -> FlameError:
     """The error for who takes what max() or min() gave for a pair, as in `values, ids = x.max(1)` or x.max(1)[0]."""
     name = x.no_pair
     return FlameError(
-        f"{name}: taken apart as a pair of values and indices: shape {x.shape}, the values alone. Use arg{name}() for the indices; "
+        f"{name}: taken apart as a pair of values and indices: shape {x.shape}, the values alone. Use {INDICES[name]} for the indices; "
         f"{name}(axis=...) gives values that can be gone through one by one."
     )
 
 
-no_pair(max)
-no_pair(min)
+no_pair("max", max.function)
+no_pair("min", min.function)
 
 
 # ---- what backward sends back for a sum and a mean: see spread.py ------------------------------------------------------------------

@@ -6,7 +6,6 @@ import math
 from typing import Any, NamedTuple
 
 from ..core.custom import custom
-from ..core.errors import DTypeError
 from ..core.op import launch, like
 from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
@@ -202,33 +201,25 @@ def normalize(x: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
 
 
 # ---- two at once, and what is not NaN ------------------------------------------------------------------------------------------------
-def corrected(name: str, correction: Any, unbiased: Any) -> Any:
-    if unbiased is not None and not isinstance(unbiased, bool):
-        raise DTypeError(f"{name}: unbiased is no yes or no: {unbiased!r}. Use True or False, or correction=.")
-    return correction if unbiased is None else int(unbiased)
-
-
 @composed
-def var_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Any:
+def var_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Any:
     """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's).
 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> [t.item() for t in fp.var_mean(fp.tensor([1.0, 3.0]))]
     [2.0, 2.0]
     """
-    correction = corrected("var_mean", correction, unbiased)
     return var(x, axis, correction, keepdims), mean(x, axis, keepdims)
 
 
 @composed
-def std_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False, unbiased: bool | None = None) -> Any:
+def std_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Any:
     """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's).
 
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> [t.item() for t in fp.std_mean(fp.tensor([1.0, 3.0]), correction=0)]
     [1.0, 2.0]
     """
-    correction = corrected("std_mean", correction, unbiased)
     return std(x, axis, correction, keepdims), mean(x, axis, keepdims)
 
 

@@ -22,7 +22,7 @@ from ..core.ops.shape import broadcast_to, permute, reshape, transpose
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_int, float32, float64, int32, int64
 from .picking import integers, picked_along
-from .reduce_more import argmax
+from .reduce_more import argmax, no_pair
 from .scans import Found, recurrence, shifted
 from .shape_more import narrow
 from .spellings import lerp
@@ -246,6 +246,10 @@ def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     2.0
     """
     return quantiles("nanmedian", x, 0.5, axis, keepdims, "midpoint", True)
+
+
+no_pair("median", median)
+no_pair("nanmedian", nanmedian)
 
 
 # ---- where numbers belong ------------------------------------------------------------------------------------------------------------

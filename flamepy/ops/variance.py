@@ -68,7 +68,7 @@ def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
     count = math.prod([x.shape[a] for a in axes if x.ndim])
     deviations = sub(x, mean(x, axis=axes, keepdims=True))
     squares = sum_squares(deviations, axes, keepdims)
-    correction = checked_number("var", "correction", correction)
+    correction = checked_number("var", "correction", int(correction) if isinstance(correction, bool) else correction)
     divisor = count - correction if count > correction else 0
     if not divisor:
         return div(squares, 0.0)
@@ -80,7 +80,7 @@ def wide_variance(x: Any, axis: Axis, correction: float, keepdims: bool) -> Any:
 def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
     """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
 
-    The default is NumPy's and the array API's; PyTorch's is correction=1.
+    The default is NumPy's and the array API's; PyTorch's is correction=1, which unbiased=True is another name of.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
     1.0
