@@ -161,6 +161,8 @@ from .ops import clamp as clamp
 from .ops import clip as clip
 from .ops import clone as clone
 from .ops import column_stack as column_stack
+from .ops import concat as concat
+from .ops import concatenate as concatenate
 from .ops import copysign as copysign
 from .ops import cos as cos
 from .ops import cosh as cosh
@@ -207,6 +209,7 @@ from .ops import frac as frac
 from .ops import gather as gather
 from .ops import ge as ge
 from .ops import gelu as gelu
+from .ops import ger as ger
 from .ops import glu as glu
 from .ops import greater as greater
 from .ops import greater_equal as greater_equal
@@ -320,6 +323,7 @@ from .ops import reshape_as as reshape_as
 from .ops import roll as roll
 from .ops import rot90 as rot90
 from .ops import round as round
+from .ops import row_stack as row_stack
 from .ops import rshift as rshift
 from .ops import rsqrt as rsqrt
 from .ops import rsub as rsub

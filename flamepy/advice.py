@@ -18,11 +18,9 @@ def spread(rows: dict[str, str]) -> dict[str, str]:
     return {name: text for names, text in rows.items() for name in names.split()}
 
 
-MOVES = "Use .to(device), with a name that flamepy.device() knows"
 TYPES = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32", "bool": "bool_",
 }  # fmt: skip
-INTEGERS = {"byte": "uint8", "char": "int8", "short": "int16"}
 # What PyTorch has in torch and in Tensor, and flamepy elsewhere: in nn.functional, in linalg, and under another name.
 IN_FUNCTIONAL = """adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear channel_shuffle conv1d conv2d conv3d
     conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss ctc_loss embedding feature_alpha_dropout group_norm gru_cell
@@ -34,7 +32,8 @@ ELSEWHERE = spread({
     "inverse": "flamepy.linalg.inv(x)", "pinverse": "flamepy.linalg.pinv(x)", "symeig": "flamepy.linalg.eigh(x)",
     "logdet": "flamepy.linalg.slogdet(x), which gives the sign, too",
     "triangular_solve": "flamepy.linalg.solve_triangular(a, b, upper=True)",
-    "adjoint": "x.mT", "dist": "flamepy.norm(x - y)", "ger": "flamepy.outer(x, y)", "take_along_dim": "flamepy.take_along_axis(x, i, axis)",
+    "adjoint": "x.mT", "dist": "flamepy.norm(x - y)",
+    "take_along_dim": "flamepy.take_along_axis(x, i, axis)",
     "select": "Index it: x[:, 3]", "split_with_sizes": "flamepy.split(x, sizes, axis)", "put": "flamepy.index_put(x, indices, values)",
     "hsplit": "flamepy.tensor_split(x, parts, 1)", "vsplit": "flamepy.tensor_split(x, parts, 0)", "is_nonzero": "bool(x)",
     "index_reduce": "flamepy.scatter_reduce(x, axis, index, src, reduce)", "is_complex conj": "There are no complex tensors",
@@ -49,26 +48,23 @@ SHARED = {
 # A row is one or several names and what to do; "Use" goes before what begins with no capital letter.
 ADVICE = {
     "Tensor": {
-        **WRITTEN_OUT, **SHARED, **ELSEWHERE, **{name: f".to(flamepy.{dtype})" for name, dtype in INTEGERS.items()},
+        **WRITTEN_OUT, **SHARED, **ELSEWHERE,
         "new_empty": "flamepy.zeros(shape, dtype=x.dtype, device=x.device)", "get_device": "x.device", "resize": "x.reshape(shape)",
         "to_sparse to_dense is_sparse": "Tensors are dense", "register_post_accumulate_grad_hook": "register_hook(f)",
-        "cuda": MOVES, "cpu": f"{MOVES}; .numpy() reads the numbers", **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items()},
         "type astype": ".dtype, or .to(dtype)", "data": ".detach() to read without the tape, set_data() to write into a Parameter",
         "set_data": "Parameters have it, and the buffers of modules (register_buffer), which hold detached tensors",
-        "contiguous is_contiguous stride": "Every tensor is contiguous",
-        "type_as": "x.to(y.dtype)", "nelement": "x.numel()", "itemsize element_size": "x.dtype.itemsize",
-        "nbytes": "x.size * x.dtype.itemsize", "new_zeros": "flamepy.zeros(shape, dtype=x.dtype, device=x.device)",
-        "new_ones": "flamepy.ones(shape, dtype=x.dtype, device=x.device)",
-        "new_full": "flamepy.full(shape, value, dtype=x.dtype, device=x.device)", "ndimension": "x.ndim",
+        "stride": "Every tensor is contiguous",
+        "itemsize element_size": "x.dtype.itemsize",
+        "nbytes": "x.size * x.dtype.itemsize",
         "new_tensor": "flamepy.tensor(data, dtype=x.dtype, device=x.device)",
         "values indices": "argmax() and argmin() for indices; max() and min() give the values",
         "is_cuda": "x.device",
         "pin_memory share_memory_": "Leave it out: arrays and tensors of this process are at hand",
-        "detach_": "x = x.detach()", "clamp_min": ".clamp(min=value)", "clamp_max": ".clamp(max=value)",
+        "detach_": "x = x.detach()",
     },
     "flamepy": {
         **WRITTEN_OUT, **SHARED, **ELSEWHERE, **{name: f"flamepy.nn.functional.{name}" for name in IN_FUNCTIONAL.split()},
-        "clamp_min": "flamepy.clamp(x, min=value)", "clamp_max": "flamepy.clamp(x, max=value)", "row_stack": "flamepy.vstack(tensors)",
+        "clamp_min": "flamepy.clamp(x, min=value)", "clamp_max": "flamepy.clamp(x, max=value)",
         "detach": "x.detach()", "range": "flamepy.arange(start, end)", "scalar_tensor": "flamepy.tensor(value)",
         "randint_like": "flamepy.randint(low, high, x.shape)", "logspace": "10.0 ** flamepy.linspace(start, end, n)",
         "get_default_dtype": "Floats are float32 unless dtype= says otherwise",
@@ -83,7 +79,6 @@ ADVICE = {
         "as_tensor asarray": "flamepy.tensor(data)", "from_numpy": "flamepy.tensor(array)", "Module": "flamepy.nn.Module",
         "set_grad_enabled": "flamepy.no_grad() or flamepy.enable_grad()",
         **{name: f"flamepy.{dtype}" for name, dtype in TYPES.items() if name != dtype},
-        "concat concatenate": "flamepy.cat",
         "empty": "flamepy.zeros(shape)", "empty_like": "flamepy.zeros_like(x)", "is_tensor": "isinstance(x, flamepy.Tensor)",
         "numel": "x.numel()",
         "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)",
@@ -105,9 +100,6 @@ ADVICE = {
         "grid": "Kernels are written with numba.cuda: from numba import cuda", "jit": "Kernels are written with numba.cuda",
     },
     "Module": {
-        "cuda cpu": MOVES,
-        **{name: f".to(flamepy.{dtype})" for name, dtype in TYPES.items() if dtype.endswith(("16", "32", "64")) and dtype[0] != "i"},
-        "requires_grad_": ".freeze(pattern of names) and .unfreeze(pattern)",
         "type": ".to(dtype)", "compile": "flamepy.capture(step)", "register_module": "Assign it: self.name = module",
         "extra_repr": "Define extra(), which gives the text", "get_submodule": "dict(model.named_modules())[name]",
         "get_parameter": "model.params[name]", "register_backward_hook": "register_hook() of a tensor in a forward hook",

@@ -252,6 +252,18 @@ class Methods(TensorMethods):
     # flamepy/ops/stacking.py: column_stack
     def column_stack(self) -> Tensor:
         """Tensors side by side, those of one axis as columns. See flamepy.column_stack."""
+    # flamepy/ops/joining.py: cat
+    @overload
+    def concat(self, axis: int = 0) -> Tensor: ...
+    @overload
+    def concat(self, dim: int = 0) -> Tensor:
+        """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.concat."""
+    # flamepy/ops/joining.py: cat
+    @overload
+    def concatenate(self, axis: int = 0) -> Tensor: ...
+    @overload
+    def concatenate(self, dim: int = 0) -> Tensor:
+        """The tensors one after the other along `axis`; all other sizes must be equal. See flamepy.concatenate."""
     # flamepy/ops/logarithms.py: "copysign"
     def copysign(self, b: TensorLike, /) -> Tensor:
         """|a| with the sign of b, which zeros have, too; the derivative at a = 0 is 0. See flamepy.copysign."""
@@ -426,6 +438,9 @@ class Methods(TensorMethods):
     # flamepy/ops/activations.py: gelu
     def gelu(self, approximate: str = 'none') -> Tensor:
         """Gaussian error linear unit, exact ("none") or by tanh ("tanh"). See flamepy.gelu."""
+    # flamepy/ops/vectors.py: outer
+    def ger(self, b: TensorLike) -> Tensor:
+        """All products of an element of a and one of b. See flamepy.ger."""
     # flamepy/ops/more_activations.py: glu
     @overload
     def glu(self, axis: int = -1) -> Tensor: ...
@@ -889,6 +904,9 @@ class Methods(TensorMethods):
     # flamepy/ops/rounding.py: round
     def round(self, decimals: int = 0) -> Tensor:
         """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point. See flamepy.round."""
+    # flamepy/ops/stacking.py: vstack
+    def row_stack(self) -> Tensor:
+        """Tensors below each other, those of one axis as rows. See flamepy.row_stack."""
     # flamepy/ops/bits.py: bitwise_right_shift
     def rshift(self, b: TensorLike) -> Tensor:
         """a >> b: a divided by 2**b and rounded down. Shapes and types: as bitwise_left_shift. See flamepy.rshift."""

@@ -24,10 +24,11 @@ from .core.tensor import Tensor, attach
 from .dtypes import DTYPES, INTEGERS, as_dtype, float32, float64, int64, is_torch_tensor, of_torch, torch_array
 from .ops import pads, rearranging
 from .ops.reduce_more import taken_apart
+from .ported import PortedTensor
 from .reading import Readable
 
 
-class TensorMethods(Readable):
+class TensorMethods(Readable, PortedTensor):
     """What every Tensor has beside core's methods."""
 
     # Class values are what almost every tensor has.

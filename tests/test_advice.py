@@ -90,7 +90,7 @@ def test_nothing_is_changed_in_place():
         x.add_(1)
     with pytest.raises(AttributeError, match=re.escape("'fill_'. Tensors are not changed in place; set_data()")):
         x.fill_(1)
-    assert not {"add_", "fill_", "cuda"} & {*dir(x)}
+    assert not {"add_", "fill_", "stride"} & {*dir(x)}
 
 
 def test_parameters_and_probes():
@@ -122,7 +122,27 @@ def test_values_of_a_state_are_arrays_and_answer_as_tensors():
     assert np.array_equal(fp.tensor(w).numpy(), w)
 
 
-def test_a_module_says_how_devices_and_dtypes_are_changed():
-    for name, advice in (("cuda", "Use .to(device)"), ("half", "Use .to(flamepy.float16)"), ("double", "Use .to(flamepy.float64)")):
-        with pytest.raises(AttributeError, match=re.escape(f"Module: no such name: '{name}'. {advice}")):
-            getattr(nn.Linear(2, 2), name)()
+def test_pytorchs_other_names_mean_what_they_mean_there():
+    torch = pytest.importorskip("torch")
+    data = np.array([[1.5, -2.5], [0.5, 3.0]], "f4")
+    x, theirs = fp.tensor(data, requires_grad=True), torch.tensor(data)
+    for name in ("float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool", "contiguous"):
+        found, want = getattr(x.abs(), name)(), getattr(theirs.abs(), name)()
+        assert str(found.dtype) == str(want.dtype).removeprefix("torch.") and found.tolist() == want.tolist(), name
+    assert x.double().contiguous().clamp_min(0.0).sum().backward()[x].tolist() == [[1, 0], [1, 1]]
+    for call in (
+        lambda t, lib: t.clamp_max(1), lambda t, lib: t.new_zeros(2, 3), lambda t, lib: t.new_ones((3,)),
+        lambda t, lib: t.new_full((2,), 3.5), lambda t, lib: t.type_as(lib.ones(2, dtype=lib.float64)),
+        lambda t, lib: lib.concat([t, t]), lambda t, lib: lib.ger(t[0], t[1]),
+        lambda t, lib: lib.concatenate([t, t], 1), lambda t, lib: lib.row_stack([t, t]), lambda t, lib: t.cpu(),
+    ):  # fmt: skip
+        found, want = call(x.detach(), fp), call(theirs, torch)
+        assert found.tolist() == want.tolist() and str(found.dtype) == str(want.dtype).removeprefix("torch.")
+    assert x.is_contiguous() and x.nelement() == 4 and x.ndimension() == 2
+
+
+def test_a_module_takes_pytorchs_names_of_to():
+    model = nn.Linear(2, 2)
+    assert model.double() is model and model.weight.dtype == fp.float64 and model.half().float().cpu().bias.dtype == fp.float32
+    assert not any(p.requires_grad for p in model.requires_grad_(False).parameters())
+    assert all(p.requires_grad for p in model.requires_grad_().parameters())

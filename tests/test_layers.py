@@ -21,7 +21,7 @@ LAYERS = [
     "starting",
     "core", "errors", "bus", "advice", "ids", "dtypes", "disk", "disk_cache", "inner_code", "emulator", "backend",
     "words", "rng", "tensor_grad", "definitions", "docstrings", "habits", "engine", "gradient", "autograd", "pickling",
-    "ops", "linalg", "reading", "tensors", "creation", "stored", "parameter", "capture",
+    "ops", "linalg", "reading", "ported", "tensors", "creation", "stored", "parameter", "capture",
     "schedules", "gradient_checkpointing", "activations",
     "gradients", "gradient_clip", "transforms", "accumulation", "regularizer", "optimizers",
     "nn", "metrics", "saving", "cuda",

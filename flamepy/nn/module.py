@@ -21,6 +21,7 @@ from ..bus import changed, seen
 from ..core.errors import DTypeError, ShapeError, StateError
 from ..dtypes import FLOATS, as_dtype, check_function, checked_dict
 from ..parameter import Parameter, ParameterDict, move_parameters
+from ..ported import PortedModule
 from ..reading import StateArray
 from ..stored import Stored, store
 from ..tensors import Tensor, tensor
@@ -29,7 +30,7 @@ from .hooks import Handle, hooked
 from .names import name_in_passing, one_name_each
 
 
-class Module:
+class Module(PortedModule):
     """Base of all layers: assign Parameters and Modules as attributes, write forward(), call the object."""
 
     training: bool = True

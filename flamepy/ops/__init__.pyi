@@ -860,6 +860,26 @@ def column_stack(tensors: Iterable[TensorLike]) -> Tensor:
     [[1, 3], [2, 4]]
     """
 
+# flamepy/ops/joining.py: cat
+@overload
+def concat(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
+@overload
+def concat(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
+    >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+# flamepy/ops/joining.py: cat
+@overload
+def concatenate(tensors: Iterable[TensorLike], axis: int = 0) -> Tensor: ...
+@overload
+def concatenate(tensors: Iterable[TensorLike], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `axis`; all other sizes must be equal. Shapes: (n, k), (m, k) give (n + m, k).
+    >>> fp.cat([fp.tensor([1.0]), fp.tensor([2.0, 3.0])]).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
 # flamepy/ops/similarity.py: contrastive_loss
 def contrastive_loss(
     x1: TensorLike,
@@ -1701,6 +1721,13 @@ def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for another approximation.
     >>> [round(v, 4) for v in fp.gelu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.1002, 1.3998]
+    """
+
+# flamepy/ops/vectors.py: outer
+def ger(a: TensorLike, b: TensorLike) -> Tensor:
+    """All products of an element of a and one of b. Shapes: n and m elements give (n, m).
+    >>> fp.outer(fp.tensor([1, 2]), fp.tensor([3, 4])).tolist()
+    [[3, 4], [6, 8]]
     """
 
 # flamepy/ops/more_activations.py: glu
@@ -3601,6 +3628,13 @@ def round(x: TensorLike, decimals: int = 0) -> Tensor:
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
     [0.5, 2.5]
+    """
+
+# flamepy/ops/stacking.py: vstack
+def row_stack(tensors: Iterable[TensorLike]) -> Tensor:
+    """Tensors below each other, those of one axis as rows. Shapes: (n,), (m, n) give (m + 1, n).
+    >>> fp.vstack([fp.tensor([1, 2]), fp.tensor([3, 4])]).tolist()
+    [[1, 2], [3, 4]]
     """
 
 # flamepy/ops/bits.py: bitwise_right_shift

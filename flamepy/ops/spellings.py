@@ -12,7 +12,7 @@ from ..core.ops.copy import cast
 from ..core.pointwise import define, pass_g
 from ..core.words import abs, select
 from ..dtypes import float64
-from . import activations, bits, rounding, trigonometry  # noqa: F401  (what gets other names here)
+from . import activations, bits, joining, rounding, stacking, trigonometry, vectors  # noqa: F401  (what gets other names here)
 from .powers import pow
 
 lerp = define(
@@ -66,6 +66,7 @@ def float_power(a: Any, b: Any) -> Any:
 
 OTHER_NAMES = """absolute=abs negative=neg multiply=mul subtract=sub divide=div true_divide=div greater=gt greater_equal=ge less=lt
     less_equal=le not_equal=ne arcsin=asin arccos=acos arctan=atan arctan2=atan2 arcsinh=asinh arccosh=acosh arctanh=atanh fix=trunc
-    sgn=sign clip=clamp swish=silu bitwise_invert=bitwise_not lshift=bitwise_left_shift rshift=bitwise_right_shift"""
+    sgn=sign clip=clamp swish=silu bitwise_invert=bitwise_not lshift=bitwise_left_shift rshift=bitwise_right_shift
+    concat=cat concatenate=cat row_stack=vstack ger=outer"""
 for _name, _own in [pair.split("=") for pair in OTHER_NAMES.split()]:
     publish(_name, PUBLIC[_own], HOMES[_own])
