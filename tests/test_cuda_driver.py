@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from error_text import raises
 from test_gpu_report import gpu
@@ -79,9 +82,66 @@ def test_what_a_launch_gives_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) 
     driver.start = lambda *given: asked.append(given)
     much = binary(70_000)
     monkeypatch.setattr(type(much), "cubin", lambda self: (b"", ""))
+    monkeypatch.setattr(DRIVER.fire, "starter", lambda *given: given[-1])
+    driver.launching = kernel.handle = driver.handle = 4
     driver.starter(driver.load(much), (2, 1, 1), 128)("value")
     sizes = {"grid": (2, 1, 1), "block": 128, "shmem_size": 70_000}
-    assert asked == [(8, 70_000, "handle", 3), ("stream", sizes, kernel, "value")]
+    assert asked == [(8, 70_000, 4, 3), ("stream", sizes, kernel, "value")]
+
+
+Launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+GIVEN = (1 << 63, 5, np.float32(1.5), np.float64(-2.5), np.int32(-7), np.int64(-8), np.uint64(9), np.bool_(True), 0)
+READ_AS = "u8", "u8", "f4", "f8", "i4", "i8", "u8", "?", "u8"
+
+
+def test_a_launch_is_a_function_of_c() -> None:
+    """A played cuLaunchKernel gets each value as a kernel reads it; where it says an error, the slow function gets the arguments."""
+    answers, got, slow = [0], [], []
+
+    def call(*given: Any) -> int:
+        pointers = (ctypes.c_void_p * len(READ_AS)).from_address(given[9])
+        values = [np.frombuffer(ctypes.string_at(p, np.dtype(t).itemsize), t)[0] for p, t in zip(pointers, READ_AS, strict=True)]
+        got.append((given[:9], given[10], values))
+        return answers[-1]
+
+    def enqueue(*values: Any) -> str:
+        slow.append(values)
+        if answers[-1] == 2:
+            raise DeviceError("cuda: as told.")
+        return "slow"
+
+    played = Launch(call)
+    launch = DRIVER.fire.starter(ctypes.cast(played, ctypes.c_void_p).value, 77, (3, 2, 1), 256, 4096, 99, enqueue)
+    assert launch(*GIVEN) is None and not slow
+    assert got == [((77, 3, 2, 1, 256, 1, 1, 4096, 99), None, list(GIVEN))]
+    answers.append(201)  # a thread that has not been told of the GPU
+    assert launch(*GIVEN) == "slow" and slow == [GIVEN]
+    answers.append(2)
+    with pytest.raises(DeviceError, match="as told"):
+        launch(*GIVEN)
+    answers.append(0)
+    assert DRIVER.fire.starter(0, 77, (1, 1, 1), 32, 0, 99, enqueue)(*range(193)) == "slow"  # too many for it
+    before = sys.getrefcount(GIVEN[2]), sys.getrefcount(None), sys.getrefcount(enqueue)
+    for _ in range(1000):
+        launch(*GIVEN)
+    got.clear()
+    after = sys.getrefcount(GIVEN[2]), sys.getrefcount(None), sys.getrefcount(enqueue)
+    assert all([abs(a - b) < 100 for a, b in zip(before, after, strict=True)])
+    del launch
+    assert sys.getrefcount(enqueue) < before[2]
+
+
+def test_a_launch_lets_other_threads_run() -> None:
+    inside, after = threading.Event(), threading.Event()
+    played = Launch(lambda *given: 0 if inside.set() or after.wait(20) else 1)
+    launch = DRIVER.fire.starter(ctypes.cast(played, ctypes.c_void_p).value, 1, (1, 1, 1), 32, 0, 0, lambda *values: "slow")
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(launch(1, 2)))
+    thread.start()
+    assert inside.wait(20)
+    after.set()
+    thread.join()
+    assert found == [None]
 
 
 def test_the_emulated_gpu_has_as_much_shared_memory_as_a_real_one() -> None:

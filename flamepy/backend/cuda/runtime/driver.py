@@ -20,13 +20,14 @@ import numpy as np
 from ....core.errors import DeviceError
 from ..attention import cudnn
 from ..products import blas
-from . import build
+from . import build, fire
 from .compat import cuda  # noqa: F401  (raises where numba-cuda is missing)
 from .pages import Pages, page_of
 
 RING = 1 << 20  # bytes of page-locked memory, each way
 NUMBERS = 1 << 12  # bytes that come to the host through it, at most
 STAGED = 1 << 26  # bytes that go to the GPU through pages, at most
+LAUNCHES = 11000  # CUDA's release since which cuLaunchKernel is as it is called here, and older
 CUDA = 2  # what DLPack calls a GPU
 REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
 
@@ -185,7 +186,13 @@ class Driver:
             enter()
             start(stream, config, function, *values)
 
-        return enqueue
+        return fire.starter(self.launching, int(function.handle), grid, threads, given, self.handle, enqueue)
+
+    @cached_property
+    def launching(self) -> int:
+        """Where cuLaunchKernel is."""
+        flags = self.cu.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+        return int(checked(self.cu.cuGetProcAddress(b"cuLaunchKernel", LAUNCHES, flags), "cuLaunchKernel")[0])
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """What enqueue() enqueues, as one graph that is launched by a call."""

@@ -60,6 +60,7 @@ class Allocator:
         nbytes = size * dtype.itemsize
         block = nbytes if self.driver.watches else rounded(nbytes)
         kept = self.free.setdefault(block, [])
+        new = CudaBuffer.__new__
         carve = self.cut if block <= SMALL and not self.driver.watches else self.ask
 
         def make() -> Buffer:
@@ -70,7 +71,8 @@ class Allocator:
             current = self.current = self.current + block
             if current > self.peak:
                 self.peak = current
-            buffer = CudaBuffer(address, size, dtype, device)
+            buffer = new(CudaBuffer)  # without a call of __init__: every eager op makes one
+            buffer.data, buffer.size, buffer.dtype, buffer.device = address, size, dtype, device
             buffer.block, buffer.allocator = block, self
             return buffer
 
