@@ -91,6 +91,16 @@ def test_maxima_along_rows_and_down_columns_vectorise():
     assert re.search(r"llvm.maximum.v\d+f32", llvm), "no vectors down columns"
 
 
+def test_most_remainders_and_largest_of_windows_vectorise():
+    """Of quotients that are not too large, and of windows whose places nobody asks for."""
+    llvm, assembly = compiled("map_remainder", REGISTRY["remainder"].formula, np.empty(4096, F4), *inputs(2))
+    assert packed("products", assembly) and not in_float64(llvm)
+    for step in (1, 2):
+        sizes = np.array([4, 1, 1, 1024, 1, 1, 2, 1, 1, step, 0, 0, 0, 1, 1, 1, 1, 1, 1024 // step - 1])
+        llvm, assembly = compiled("max_along", None, np.empty(4 * int(sizes[-1]), F4), np.ones(4096, F4), sizes, 2, 1)
+        assert packed("arithmetic", assembly) and not in_float64(llvm)
+
+
 def test_in_place_loops_vectorise_and_are_used(monkeypatch):
     """Where an output is also an input, the overlap check of map1 and map2 would choose scalar code."""
     for n, formula in ((1, gradient_transforms.repaired_y), (2, add_y)):

@@ -328,6 +328,21 @@ def test_pools_match_torch(pool: Any) -> None:
         close(got, wanted.detach().numpy(), F64)
 
 
+@pytest.mark.parametrize(("shape", "args"), [
+    ((2, 3, 40), (3, 2, 1)), ((2, 3, 150), (2,)), ((1, 2, 23), (3, 3, 1, 2)), ((1, 1, 9000), (4, 1, 2)),
+    ((2, 2, 9, 20), ((2, 3), (1, 2), 1)), ((1, 2, 5, 6, 9), (2, 2, 1, 1)), ((1, 2, 7, 8), ((5, 3),)),
+])  # fmt: skip
+def test_maxima_are_the_same_without_places(shape: Any, args: Any) -> None:
+    """Found along one axis after the other where nothing is tracked: of equal zeros the first, of several NaN the last."""
+    odd, shares = np.array([0.0, -0.0, 1.0, -np.inf, np.nan, 3.0], "f4"), [0.3, 0.3, 0.2, 0.1, 0.02, 0.08]
+    x = np.random.default_rng(2).choice(odd, shape, p=shares)
+    x[np.isnan(x)] = np.arange(0x7FC00001, 0x7FC00001 + np.isnan(x).sum(), dtype=np.uint32).view("f4")  # told apart
+    pool = getattr(fp.nn.functional, f"{'adaptive_' if len(args) == 1 and len(shape) == 4 else ''}max_pool{len(shape) - 2}d")
+    alone, tracked = pool(fp.tensor(x), *args), pool(fp.tensor(x, requires_grad=True), *args)
+    assert alone.numpy().tobytes() == tracked.detach().numpy().tobytes()
+    assert pool(fp.tensor(x[:0]), *args).shape == (0, *alone.shape[1:])
+
+
 def test_pools_bits_and_no_images() -> None:
     same_bits(lambda way: call_pools(way, draw(3, 4, 9, 8), *POOLS[1]))
     assert all(t.size == 0 for t in call_pools(WAYS[0], draw(0, 4, 9, 8), *POOLS[1]))

@@ -54,6 +54,25 @@ def test_the_slope_of_sinc_near_zero() -> None:
         np.testing.assert_allclose(slope.sum().backward()[x].numpy()[:3], -(math.pi**2) / 3, 3e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_divisions_leave_is_exact(dtype: str) -> None:
+    """Beside NumPy; bit for bit the same in a broadcast, which has no packed form. First quotients of any size, then moderate ones."""
+    rng, info, most = np.random.default_rng(4), np.finfo(dtype), 2.0 ** (22 if dtype == "float32" else 51)
+    odd = [0.0, -0.0, INF, -INF, NAN, info.max, info.tiny, info.smallest_subnormal, -info.smallest_subnormal, info.eps, 1.0, -3.0, 0.1]
+    a = np.array([*odd, *rng.standard_normal(40) * 10.0 ** rng.integers(-3, 7, 40), *rng.integers(-30, 30, 30)], dtype)
+    a, b = (x.reshape(-1) for x in np.meshgrid(a, a))
+    with np.errstate(all="ignore"):
+        near = np.nextafter((a * rng.integers(0, 999, a.size)).astype(dtype), b)  # of multiples
+        a, b = np.concatenate([a, np.where(np.isfinite(near), near, a)]), np.concatenate([b, a])
+        moderate = np.isfinite(b) & (np.abs(a) < most * np.abs(b.astype("float64")))
+        for x, y in ((a, b), (a[moderate], b[moderate])):
+            for name in ("fmod", "remainder", "floor_divide"):
+                found = getattr(fp, name)(fp.tensor(x), fp.tensor(y)).numpy()
+                np.testing.assert_array_equal(found, getattr(np, name)(x, y), name)
+                alone = getattr(fp, name)(fp.tensor(np.stack([x, x])), fp.tensor(y)).numpy()[0]
+                assert np.array_equal(np.signbit(found) | np.isnan(found), np.signbit(alone) | np.isnan(alone)), name
+
+
 def test_options_that_are_refused() -> None:
     x = fp.tensor([1, 2, 3])
     with raises(ValueError, "div: unknown rounding mode: 'typo'"):

@@ -1,6 +1,6 @@
 """pad: numbers put around a tensor, or taken off its sides.
 
-A constant is written around x by strides; the other modes read x at the places that an index map names, axis by axis. Three ways to say
+A constant is written around x by strides; in the other modes x is written, and then its edges from there, axis by axis. Three ways to say
 how much: NumPy's pairs in flamepy.pad(), PyTorch's flat list in F.pad(), last axis first; x.pad() takes both.
 """
 
@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import DTypeError, FlameError, ShapeError
+from ..core.op import like
 from ..core.ops.axes import composed
-from ..core.ops.shape import sliced, unsliced
+from ..core.ops.pointwise import add
+from ..core.ops.reduce import sum as sum_op
+from ..core.ops.shape import contiguous_strides, read_strided, sliced, unsliced, write_strided
 from ..core.tensor import Tensor
 from ..dtypes import is_number
-from .rearranging import taken
 
 Pairs = list[tuple[int, int]]
 
@@ -25,17 +28,14 @@ class UnknownMode(FlameError, ValueError, NotImplementedError):
     """A mode of padding that is not here; PyTorch raises NotImplementedError."""
 
 
-def mirrored(i: np.ndarray, n: int) -> np.ndarray:
-    """Places beyond the ends counted back from these, which are not repeated."""
-    return n - 1 - abs(n - 1 - abs(i))
-
-
-# How places beyond the ends of an axis of n are read, and how far beyond they may be.
-MODES: dict[str, tuple[Callable[[np.ndarray, int], np.ndarray], Callable[[int], float]]] = {
-    "reflect": (mirrored, lambda n: n - 1),
-    "symmetric": (lambda i, n: np.where(i < 0, -1 - i, np.where(i >= n, 2 * n - 1 - i, i)), lambda n: n),
-    "replicate": (lambda i, n: np.clip(i, 0, n - 1), lambda n: np.inf if n else 0),
-    "circular": (lambda i, n: i % n, lambda n: n),
+Ends = tuple[tuple[int, int], tuple[int, int]]
+# Of an axis of n with b numbers in front: where those in front and those behind are read, the first of each and the step to the next; and
+# how many there may be.
+MODES: dict[str, tuple[Callable[[int, int], Ends], Callable[[int], float]]] = {
+    "reflect": (lambda b, n: ((2 * b, -1), (b + n - 2, -1)), lambda n: n - 1),
+    "symmetric": (lambda b, n: ((2 * b - 1, -1), (b + n - 1, -1)), lambda n: n),
+    "replicate": (lambda b, n: ((b, 0), (b + n - 1, 0)), lambda n: np.inf if n else 0),
+    "circular": (lambda b, n: ((n, 1), (b, 1)), lambda n: n),
 }
 NUMPYS = {"edge": "replicate", "wrap": "circular"}
 
@@ -69,6 +69,61 @@ def from_flat(widths: Any, ndim: int) -> Any:
     return [(0, 0)] * (ndim - len(pairs)) + pairs
 
 
+# ---- what is around, and back -------------------------------------------------------------------------------------------------------
+@custom(inputs=1, kind="as is", title="pad", internal=True)
+def around(x, pairs=(), mode=""):
+    """x, and around it what `mode` says: it is written as it is, its edges are copied from there, axis by axis."""
+    y = like(x, tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)]))
+    starts, sizes, strides = [b for b, _ in pairs], [*x.shape], contiguous_strides(y.shape)
+    write_strided(y, x, strides, placed(starts, strides))
+    for axis in reversed(range(x.ndim)):
+        for first, step, place, count in ends(mode, x.shape[axis], *pairs[axis]):
+            sizes[axis], starts[axis] = count, first
+            edge = read_strided(y, tuple(sizes), turned(strides, axis, step), placed(starts, strides))
+            starts[axis] = place
+            write_strided(y, edge, strides, placed(starts, strides))
+        sizes[axis], starts[axis] = y.shape[axis], 0
+    return y
+
+
+around.differentiable(lambda g, pairs, mode: folded(g, pairs, mode))
+
+
+@custom(inputs=1, kind="as is", title="pad", internal=True)
+def folded(x, pairs=(), mode=""):
+    """The middle of x, with what is around it added to where around() would have taken it from."""
+    for axis, (b, a) in enumerate(pairs):
+        if not b and not a:
+            continue
+        n, before, behind, strides = x.shape[axis] - b - a, x.shape[:axis], x.shape[axis + 1 :], contiguous_strides(x.shape)
+        y = read_strided(x, (*before, n, *behind), strides, b * strides[axis])
+        own = contiguous_strides(y.shape)
+        for first, step, place, count in ends(mode, n, b, a):
+            edge = read_strided(x, (*before, count, *behind), strides, place * strides[axis])
+            if not step:
+                edge = sum_op(edge, axis=axis, keepdims=True)
+            where, base = turned(own, axis, step), (first - b) * own[axis]
+            write_strided(y, add(read_strided(y, edge.shape, where, base), edge), where, base)
+        x = y
+    return x
+
+
+folded.differentiable(lambda g, pairs, mode: around(g, pairs, mode))
+
+
+def ends(mode: str, n: int, b: int, a: int) -> list[tuple[int, int, int, int]]:
+    """Of each end of an axis that has one: where to read it, by which step, where it is, its length."""
+    return [(*read, place, count) for read, place, count in zip(MODES[mode][0](b, n), (0, b + n), (b, a), strict=True) if count]
+
+
+def placed(starts: list[int], strides: tuple[int, ...]) -> int:
+    return sum([i * s for i, s in zip(starts, strides, strict=True)])
+
+
+def turned(strides: tuple[int, ...], axis: int, step: int) -> tuple[int, ...]:
+    return (*strides[:axis], step * strides[axis], *strides[axis + 1 :])
+
+
 # ---- padding -----------------------------------------------------------------------------------------------------------------------
 def cropped(x: Any, pairs: Pairs) -> Any:
     """x without what widths below 0 take off its sides."""
@@ -96,14 +151,11 @@ def padded(x: Any, widths: Any, mode: Any, value: Any) -> Any:
         raise DTypeError(f"pad: mode {mode!r} takes no value: {value!r}. Use mode='constant'.")
     if mode == "circular":  # goes round what is left of x
         x, pairs = cropped(x, pairs), [(max(b, 0), max(a, 0)) for b, a in pairs]
-    places, most = MODES[mode]
-    for axis in reversed(range(x.ndim)):
-        (b, a), n = pairs[axis], x.shape[axis]
-        if max(b, a, 0) > max(most(n), 0):
-            raise ShapeError(f"pad: {mode} cannot go so far: {(b, a)} of axis {axis}, which has {n}. Use up to {max(most(n), 0):g}.")
-        if b or a:
-            x = taken(x, axis, places(np.arange(-b, n + a), n))
-    return x
+    for axis, ((b, a), n) in reversed([*enumerate(zip(pairs, x.shape, strict=True))]):
+        if max(b, a, 0) > (most := max(MODES[mode][1](n), 0)):
+            raise ShapeError(f"pad: {mode} cannot go so far: {(b, a)} of axis {axis}, which has {n}. Use up to {most:g}.")
+    added = tuple([(max(b, 0), max(a, 0)) for b, a in pairs])
+    return cropped(around(x, added, mode) if any(map(any, added)) else x, [(min(b, 0), min(a, 0)) for b, a in pairs])
 
 
 @composed

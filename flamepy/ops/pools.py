@@ -63,10 +63,12 @@ def window_counts(
 
 # ---- maxima ------------------------------------------------------------------------------------------------------------------------------
 @custom(name="max_pool2d", inputs=1, kind="number")
-def largest(x, sizes=(), out=()):
+def largest(x, sizes=(), out=(), *, tracked=()):
     y = like(x, (*x.shape[: -len(out)], *out))
-    positions = like(y, dtype=int64)
-    if y.size:
+    positions = like(y, dtype=int64) if tracked[0] else None
+    if y.size and positions is None:
+        launch("max_values", None, (y,), (x,), (sizes,), dtype=x.dtype)
+    elif y.size:
         launch("max_pool", None, (positions, y), (x,), (sizes,), dtype=x.dtype)
     return y, {"positions": positions}
 

@@ -21,6 +21,21 @@ def trunc_of(x):
     return select(x < 0, ceil(x), floor(x))
 
 
+def floor_divide_y(a, b):
+    return a // b
+
+
+def remainder_y(a, b):
+    return a % b
+
+
+def fmod_y(a, b):
+    return select(a < 0, -1, 1) * (abs(a) % abs(b))
+
+
+# A device may have a faster way for those of most floats under these names.
+floor_divide_y.near, remainder_y.near, fmod_y.near = "floor_divide", "remainder", "fmod"  # type: ignore[attr-defined]
+
 define("floor", "Largest integer not above x. Records a zero gradient.", lambda x: floor(x), zero, kind="number")
 define("ceil", "Smallest integer not below x. Records a zero gradient.", lambda x: ceil(x), zero, kind="number")
 rounded = define("round", "Nearest integer, halves to even.", lambda x: rint(x), zero, kind="number", home="")
@@ -38,19 +53,19 @@ define("frac", "x - trunc(x), with the sign of x.", lambda x: x - trunc_of(x), p
 define(
     "floor_divide",
     "The largest whole number not above a / b, as Python's and NumPy's a // b. It jumps and has no derivative: a tracked input raises.",
-    lambda a, b: a // b, kind="number",
+    floor_divide_y, kind="number",
 )  # fmt: skip
 define(
     "remainder",
     "a - (a // b) * b, with the sign of b, as Python's and NumPy's a % b; the gradient takes a // b for constant, as in PyTorch.",
-    lambda a, b: a % b, pass_g, lambda g, a, b, y: -g * rint((a - y) / b), kind="number",
+    remainder_y, pass_g, lambda g, a, b, y: -g * rint((a - y) / b), kind="number",
 )  # fmt: skip
 define(
     "fmod",
     "a - trunc(a / b) * b, with the sign of a, as C's fmod; the gradient takes trunc(a / b) for constant, as in PyTorch.",
-    lambda a, b: select(a < 0, -1, 1) * (abs(a) % abs(b)), pass_g, lambda g, a, b: -g * trunc_of(a / b), kind="number",
+    fmod_y, pass_g, lambda g, a, b: -g * trunc_of(a / b), kind="number",
 )  # fmt: skip
-div_floor = define("div_floor", "floor(a / b).", lambda a, b: a // b, zero, zero, kind="number", title="div", home="")
+div_floor = define("div_floor", "floor(a / b).", floor_divide_y, zero, zero, kind="number", title="div", home="")
 div_trunc = define("div_trunc", "trunc(a / b).", lambda a, b: trunc_of(a / b), zero, zero, title="div", home="")
 div_trunc_whole = define(
     "div_trunc_whole", "a / b of integers without what is behind the point.",

@@ -175,27 +175,31 @@ def quantiles(name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str
     if shares.ndim > 1 or shares.dtype.kind not in "fiub" or not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError(f"{name}: no number from 0 to 1, nor a list of them: q={q!r}. Use 0.5 for the median.")
     q = cast(q, float64) if isinstance(q, Tensor) else Tensor.of(name, shares.astype(np.float64), x.device)
-    ordered, wide = sort(x).values, reshape(q, (1, q.size))
+    order, wide = order_along(x, 1, False), reshape(q, (1, q.size))
     count = sum_op(cast(eq(x.detach(), x.detach()), float64), axis=1, keepdims=True) if skips else x.shape[1]
     ranks = mul(wide, maximum_op(sub(count, 1.0), 0.0) if skips else count - 1.0)
-    y = at_ranks(ordered, broadcast_to(ranks, (x.shape[0], q.size)), method)
+    y = at_ranks(x, order, broadcast_to(ranks, (x.shape[0], q.size)), method)
     if not skips:
-        last = narrow(ordered, 1, x.shape[1] - 1, 1)
+        last = picked_along(x, 1, narrow(order, 1, x.shape[1] - 1, 1))
         y = where(ne(last.detach(), last.detach()), last, y)
     return narrowed(reshape(permute(y, (1, 0)) if q.ndim else y, (*q.shape, *shape)), x.dtype)
 
 
-def at_ranks(ordered: Any, ranks: Any, method: str) -> Any:
-    """The numbers of sorted rows at these ranks (float64), which may lie between two."""
+def at_ranks(x: Any, order: Any, ranks: Any, method: str) -> Any:
+    """The numbers of rows at these ranks (float64), which may lie between two. order: where the numbers of each row are, in order."""
     low, high = ranks.floor(), ranks.ceil()
     if method == "nearest":
         low = high = ranks.round()
     if method in ("lower", "higher", "nearest"):
-        return picked_along(ordered, 1, cast(high if method == "higher" else low, int64))
-    below, above = (picked_along(ordered, 1, cast(rank, int64)) for rank in (low, high))
-    share = cast(sub(ranks, low), ordered.spec.computed) if method == "linear" else 0.5
+        return at_rank(x, order, high if method == "higher" else low)
+    below, above = (at_rank(x, order, rank) for rank in (low, high))
+    share = cast(sub(ranks, low), x.spec.computed) if method == "linear" else 0.5
     apart = sub(above.detach(), below.detach())
     return where(ne(apart, apart), below, lerp(below, above, share))  # the same infinity twice
+
+
+def at_rank(x: Any, order: Any, rank: Any) -> Any:
+    return picked_along(x, 1, picked_along(order, 1, cast(rank, int64)))
 
 
 @composed

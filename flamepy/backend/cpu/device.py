@@ -37,7 +37,7 @@ COSTLY = {
 }  # fmt: skip
 MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
-    "loops.channels",
+    "loops.channels", "loops.remainders",
     "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random", "loops.scan",
     "loops.order", "products.matmul", "attention.attention", "conv.conv", "conv.pooling", "conv.tables", "recurrent",
 )  # fmt: skip

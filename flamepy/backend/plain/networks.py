@@ -194,7 +194,7 @@ def taps_of(sizes, axis):
 
 @kernel
 def max_pool(F, outs, ins, consts):
-    """The largest number of each window and its index in the volume; the last NaN wins, else the first largest. y may be None.
+    """The largest number of each window and its index in the volume; the last NaN wins, else the first largest. Either may be None.
 
     Of three axes each: planes; their lengths, windows, steps (0: windows that share the axis evenly), padding, dilation, how many windows.
     """
@@ -209,11 +209,16 @@ def max_pool(F, outs, ins, consts):
     last = nan.shape[-1] - 1 - nan[..., ::-1].argmax(axis=-1)
     tap = np.where(nan.any(axis=-1), last, largest.argmax(axis=-1))[..., None]
     put(y, np.take_along_axis(seen, tap, -1).reshape(-1), False)
-    positions[...] = np.take_along_axis(np.broadcast_to(at, seen.shape), tap, -1).reshape(-1)
+    put(positions, np.take_along_axis(np.broadcast_to(at, seen.shape), tap, -1).reshape(-1), False)
 
 
 def lowest(dtype):
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+@kernel
+def max_values(F, outs, ins, consts):
+    max_pool(F, (None, *outs), ins, consts)
 
 
 @kernel

@@ -6,14 +6,17 @@ result. For maxima, of three axes each: planes; their lengths, windows, steps, p
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ....core.words import real
+from ....core.words import real, select
 from ...formula.row_words import wide
-from ..loops.runs import fill_run
+from ..loops.runs import copy_run, fill_run
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 
+WINDOWS = 4096  # windows of a line that one task looks at
 LINES = 8  # lines of a window added up in their own type
 
 
@@ -33,6 +36,80 @@ def max_pool(part, positions, y, x, sizes):
                 y[out] = image[at]
                 positions[out] = at
                 out += 1
+
+
+@loop
+def max_along(part, y, x, sizes, axis, inner):
+    """The largest of each window along one axis, whose numbers are `inner` apart. A window's first number of the largest wins, or the last
+    NaN: along one axis after the other, the last axis first, that is what max_pool() finds."""
+    n, k, step, before, gap, count = sizes[1 + axis], sizes[4 + axis], sizes[7 + axis], sizes[10 + axis], sizes[13 + axis], sizes[16 + axis]
+    if inner > 1:
+        for t in tasks(part, y.size // inner):
+            first, end = seen(t % count, sizes, axis)
+            line, start = y[t * inner : t * inner + inner], t // count * n
+            copy_run(line, x[(start + first) * inner : (start + first + 1) * inner])
+            for i in range(start + first + gap, start + end, gap):
+                larger_run(line, x[i * inner : i * inner + inner])
+    else:
+        low = (before + step - 1) // max(step, 1)
+        high = max(low, min(count, (n - (k - 1) * gap - 1 + before) // step + 1)) if step else low  # these see no padding
+        blocks = (count + WINDOWS - 1) // WINDOWS
+        for t in tasks(part, y.size // count * blocks):
+            o, begin = t // blocks, t % blocks * WINDOWS
+            line, image = y[o * count : o * count + count], x[o * n : o * n + n]
+            start, stop = min(max(begin, low), high), min(max(begin + WINDOWS, low), high)
+            for c in range(begin, min(low, begin + WINDOWS)):
+                line[c] = largest_of(image, seen(c, sizes, axis), gap)
+            if start < stop:
+                larger_taps(line[start:stop], image[start * step - before :], k, step, gap)
+            for c in range(max(begin, high), min(count, begin + WINDOWS)):
+                line[c] = largest_of(image, seen(c, sizes, axis), gap)
+
+
+def larger(best, value):
+    return select((value > best) | (value != value), value, best)
+
+
+def larger_run(out, x):
+    for j in range(out.size):
+        out[j] = larger(out[j], x[j])
+
+
+def largest_of(image, span, gap):
+    best = image[span[0]]
+    for i in range(span[0] + gap, span[1], gap):
+        best = larger(best, image[i])
+    return best
+
+
+def larger_taps(out, x, k, step, gap):
+    """out[c] = the largest of x[c * step + t * gap] for t < k: all windows at once, tap by tap, the first two together."""
+    if k > 1 and step == 1:
+        larger_two(out, x, x[gap:])
+    elif k > 1 and step == 2 and gap == 1:
+        for c in range(np.uintp(out.size)):
+            out[c] = larger(x[c + c], x[c + c + np.uintp(1)])
+    else:
+        for c in range(np.uintp(out.size)):
+            out[c] = x[c * np.uintp(step)]
+    for t in range(2 if k > 1 and (step == 1 or (step == 2 and gap == 1)) else 1, k):
+        larger_tap(out, x[t * gap :], step)
+
+
+def larger_two(out, x, y):
+    for c in range(out.size):
+        out[c] = larger(x[c], y[c])
+
+
+def larger_tap(out, x, step):
+    if step == 1:
+        larger_run(out, x)
+    elif step == 2:
+        for c in range(np.uintp(out.size)):
+            out[c] = larger(out[c], x[c + c])
+    else:
+        for c in range(np.uintp(out.size)):
+            out[c] = larger(out[c], x[c * np.uintp(step)])
 
 
 @loop
@@ -163,6 +240,19 @@ def max_pool_launcher(go, outs, ins, sizes):
         go(max_positions, outs[:1], ins, (table(sizes),), work=work)
     else:
         go(max_pool, outs, ins, (table(sizes),), work=work)
+
+
+@launcher(name="max_values")
+def max_values_launcher(go, outs, ins, sizes):
+    """Along one axis after the other."""
+    (y,), (x,), shape = outs, ins, [*sizes[:4]]
+    moving = [a for a in (2, 1, 0) if sizes[4 + a] > 1 or sizes[16 + a] != sizes[1 + a]] or [2]
+    for axis in moving:
+        shape[1 + axis] = sizes[16 + axis]
+        inner = math.prod(shape[2 + axis :])
+        out = y if axis == moving[-1] else go.empty(math.prod(shape), x.dtype)
+        go(max_along, (out,), (x,), (table(sizes), axis, inner), work=x.size)
+        x = out
 
 
 @launcher(name="max_pool_dx")

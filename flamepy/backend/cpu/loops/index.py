@@ -67,6 +67,8 @@ def get_run(line, x, start, step):
         copy_run(line, x[start : start + line.size])
     elif step == 0:
         fill_run(line, x[start])
+    elif step == -1:
+        copy_back(line, x[start + 1 - line.size : start + 1])
     else:
         for j in range(line.size):
             line[j] = x[start + j * step]
@@ -75,9 +77,18 @@ def get_run(line, x, start, step):
 def put_apart(line, out, start, step):
     if step == 1:
         copy_run(out[start : start + line.size], line)
+    elif step == -1:
+        copy_back(out[start + 1 - line.size : start + 1], line)
     else:
         for j in range(line.size):
             out[start + j * step] = line[j]
+
+
+def copy_back(out, x):
+    """out = x, the last one first."""
+    last = np.uintp(x.size - 1)
+    for j in range(np.uintp(out.size)):
+        out[j] = x[last - j]
 
 
 @loop

@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....core.words import select
+from ....dtypes import FLOATS
 from ...formula.row_words import TOGETHER
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import elements, tasks
@@ -134,12 +135,15 @@ MAPS = (map1, map2, map3, map4)
 
 
 EDITS = (edit1, edit2)
+NEAR: dict[str, Any] = {}  # loops that do what a formula says sooner, for most numbers
 
 
 @launcher(name="map")
 def map_launcher(go, outs, ins, *numbers):
     if outs[0] is ins[0] and len(ins) <= len(EDITS):
         go(EDITS[len(ins) - 1], outs, ins[1:], numbers)
+    elif hasattr(go.formula, "near") and go.dtype in FLOATS and outs[0] not in ins:
+        go(NEAR[go.formula.near], outs, ins)
     else:
         go(MAPS[len(ins) - 1], outs, ins, numbers)
 

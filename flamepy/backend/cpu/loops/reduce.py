@@ -125,16 +125,10 @@ def times_run(out, x):
 
 
 def run_product(run):
-    whole = run.size // 8 * 8
-    a, b, c, d = wide(1), wide(1), wide(1), wide(1)
-    for i in range(np.uintp(0), np.uintp(whole), np.uintp(8)):
-        a *= wide(run[i]) * wide(run[i + 1])
-        b *= wide(run[i + 2]) * wide(run[i + 3])
-        c *= wide(run[i + 4]) * wide(run[i + 5])
-        d *= wide(run[i + 6]) * wide(run[i + 7])
-    for i in range(whole, run.size):
-        a *= wide(run[i])
-    return (a * b) * (c * d)
+    total = wide(1)
+    for i in range(run.size):
+        total *= wide(run[i])
+    return total
 
 
 @loop

@@ -27,7 +27,7 @@ from ....inner_code import InnerCompiler
 from ...formula import bind, row_words
 from ...formula.bind import Compiler, announce
 from ...formula.row_words import all_max, all_sum, barrier, lane, lanes
-from ..loops import broadcast, moves, waves, words
+from ..loops import broadcast, moves, remainders, waves, words
 from ..products import gemm, listed, picked
 from . import halves, inner, instructions, parallel, pool, processor, workspace
 from .inner import INNER, KERNEL, AloneCompiler, LoopCompiler
@@ -77,7 +77,7 @@ def words_of(dtype: np.dtype) -> dict[str, Any]:
         found.update({name: table[dtype] for name, table in words.CONSTANTS.items()})
     else:
         found.update(dict.fromkeys(("floor", "ceil", "rint"), ROUNDED))
-    found.update(ROW_WORDS, **workspace.WORDS, **moves.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
+    found.update(ROW_WORDS, **workspace.WORDS, **moves.WORDS, **remainders.WORDS, wide=WIDE["f" if dtype.kind == "f" else "i"], RUN=RUN)
     if dtype == WHOLE:
         found["turn_matrix"] = TURN_HALVES
     for home in (gemm, listed, picked):
@@ -118,11 +118,11 @@ TURN_HALVES = numba.njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 ROW_WORDS = {word.__name__: numba.njit(**INNER)(word) for word in (lane, lanes, run_at, element, all_sum, all_max, barrier)}
 
 SHARED = (
-    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, inner_code, broadcast, moves, waves,
-    words, gemm, listed, picked,
+    bind, formula, row_words, halves, inner, instructions, parallel, processor, workspace, disk_cache, inner_code, broadcast, moves,
+    remainders, waves, words, gemm, listed, picked,
 )  # fmt: skip
 SOURCES = (__file__, *[str(module.__file__) for module in SHARED])
-HOMES = tuple([module.__name__ for module in (row_words, words, workspace, moves, gemm, listed, picked)])
+HOMES = tuple([module.__name__ for module in (row_words, words, workspace, moves, remainders, gemm, listed, picked)])
 DIALECT = Compiler(words_of, HOMES, jit_function, SOURCES, jit_loop, jit_kernel, parallel.run)
 
 

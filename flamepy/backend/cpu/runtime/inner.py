@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -19,12 +18,12 @@ from numba.extending import intrinsic
 
 from ....inner_code import InnerCompiler
 from . import processor
-from .instructions import plus
+from .instructions import FREE
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class FreeSums(FunctionPass):  # type: ignore[misc]
-    """Makes of each `total += x` a `total = plus(total, x)`: the sums whose order is free."""
+    """Makes of each `total += x` and `total *= x` a step of a sum or product whose order is free."""
 
     _name = "free_sums"
 
@@ -37,9 +36,9 @@ class FreeSums(FunctionPass):  # type: ignore[misc]
             found = []
             for line in block.body:
                 value = line.value if isinstance(line, ir.Assign) else None
-                if isinstance(value, ir.Expr) and value.op == "inplace_binop" and value.fn is operator.iadd:
-                    word = block.scope.redefine("$plus", line.loc)
-                    found.append(ir.Assign(ir.Global("plus", plus, line.loc), word, line.loc))
+                if isinstance(value, ir.Expr) and value.op == "inplace_binop" and value.fn in FREE:
+                    word = block.scope.redefine("$step", line.loc)
+                    found.append(ir.Assign(ir.Global("step", FREE[value.fn], line.loc), word, line.loc))
                     line = ir.Assign(ir.Expr.call(word, (value.lhs, value.rhs), (), line.loc), line.target, line.loc)
                 found.append(line)
             block.body = found

@@ -34,7 +34,11 @@ def instruction(name: str, arity: int, flags: tuple[str, ...] = ()) -> Any:
         kind = common((a, b))
         return (kind(kind, kind), code) if isinstance(kind, types.Float) else None
 
-    return intrinsic(call1 if arity == 1 else call2)
+    def call3(typing: Any, a: Any, b: Any, c: Any) -> Any:
+        kind = common((a, b, c))
+        return (kind(kind, kind, kind), code) if isinstance(kind, types.Float) else None
+
+    return intrinsic((call1, call2, call3)[arity - 1])
 
 
 @intrinsic
@@ -48,21 +52,25 @@ def select(typing: Any, cond: Any, a: Any, b: Any) -> Any:
     return kind(types.boolean, kind, kind), code
 
 
-@intrinsic
-def plus(typing: Any, a: Any, b: Any) -> Any:
-    """a + b as a step of a sum whose order is free, so that it can go over the lanes of vectors: what `total += x` in a loop becomes
-    (compiler.py). No other addition may be reordered: (x - top) - log(sum) is not x - (top + log(sum))."""
-    signature = typing.resolve_function_type(operator.iadd, (types.unliteral(a), types.unliteral(b)), {})
+def free(meant: Any, name: str) -> Any:
+    """A step of a sum or product whose order is free, so that it can go over the lanes of vectors: what `total += x` or `total *= x` in a
+    loop becomes (compiler.py). Nothing else may be reordered: (x - top) - log(sum) is not x - (top + log(sum))."""
 
-    def code(context: Any, builder: Any, given: Any, values: Any) -> Any:
-        if not isinstance(signature.return_type, types.Float):
-            return context.get_function(operator.iadd, signature)(builder, values)
-        numbers = [context.cast(builder, v, kind, signature.return_type) for v, kind in zip(values, signature.args, strict=True)]
-        return builder.fadd(*numbers, flags=("reassoc", "contract", "nsz"))
+    def step(typing: Any, a: Any, b: Any) -> Any:
+        signature = typing.resolve_function_type(meant, (types.unliteral(a), types.unliteral(b)), {})
 
-    return signature, code
+        def code(context: Any, builder: Any, given: Any, values: Any) -> Any:
+            if not isinstance(signature.return_type, types.Float):
+                return context.get_function(meant, signature)(builder, values)
+            numbers = [context.cast(builder, v, kind, signature.return_type) for v, kind in zip(values, signature.args, strict=True)]
+            return getattr(builder, name)(*numbers, flags=("reassoc", "contract", "nsz"))
+
+        return signature, code
+
+    return intrinsic(step)
 
 
+FREE = {operator.iadd: free(operator.iadd, "fadd"), operator.imul: free(operator.imul, "fmul")}
 absolute = instruction("llvm.fabs", 1)
 # nnan makes a row maximum vectorise; its price: with a NaN among the numbers the result is undefined.
 fmax = instruction("llvm.maxnum", 2, ("nnan", "nsz"))
