@@ -49,6 +49,7 @@ from .creation import arange as arange
 from .creation import eye as eye
 from .creation import from_dlpack as from_dlpack
 from .creation import full as full
+from .creation import full_like as full_like
 from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
@@ -154,7 +155,6 @@ from .rng import get_rng_state as get_rng_state
 from .rng import manual_seed as manual_seed
 from .rng import set_rng_state as set_rng_state
 from .tensors import Tensor as Tensor
-from .tensors import full_like as full_like
 from .tensors import tensor as tensor
 
 __version__ = "0.1.0"

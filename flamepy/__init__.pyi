@@ -30,6 +30,7 @@ from .creation import arange as arange
 from .creation import eye as eye
 from .creation import from_dlpack as from_dlpack
 from .creation import full as full
+from .creation import full_like as full_like
 from .creation import linspace as linspace
 from .creation import ones as ones
 from .creation import ones_like as ones_like
@@ -436,7 +437,6 @@ from .saving import load as load
 from .saving import save as save
 from .schedules.search import find_lr as find_lr
 from .tensors import Tensor as Tensor
-from .tensors import full_like as full_like
 from .tensors import tensor as tensor
 from .train.state import TrainState as TrainState
 

@@ -7,25 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from .core import creation as core
+from .core import methods
 from .core.changes import heard
-from .core.creation import full as full
-from .core.creation import ones as ones
 from .core.creation import randn as randn
 from .core.creation import random_tensor, shape_of
 from .core.creation import uniform as uniform
-from .core.creation import zeros as zeros
 from .core.device import device as device_of
 from .core.errors import DeviceError, DTypeError, NumberTooLarge, ShapeError
 from .core.methods import uploaded
 from .dtypes import FLOATS, INTEGERS, as_dtype, checked_int, checked_number, float32, is_count
-from .tensors import Tensor, full_like, tensor, typed_array
+from .engine.routes import made_like, made_once
+from .tensors import Tensor, tensor, typed_array
+
+full, zeros, ones = made_once(core.full), made_once(core.zeros), made_once(core.ones)
+full_like = made_like(methods.full_like)
 
 
+@made_like
 def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Zeros of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 0, dtype)
 
 
+@made_like
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Ones of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 1, dtype)
@@ -60,6 +65,7 @@ def pinned(data: Any, dtype: Any = None) -> np.ndarray:
     return gpu.locked(array)  # type: ignore[no-any-return]
 
 
+@made_once
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
     """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
     first, last = (0, start) if stop is None else (start, stop)
@@ -77,6 +83,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
 
 
+@made_once
 def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on the diagonal of an n by m matrix (m defaults to n)."""
     for size in (n, n if m is None else m):
@@ -88,6 +95,7 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
     return uploaded(array, device_of(device))
 
 
+@made_once
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on and below the k-th diagonal of an n by m matrix (m defaults to n), zeros above."""
     for size in (n, n if m is None else m):
@@ -108,6 +116,7 @@ def triu_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None
     return tensor(rows, device=device), tensor(columns, device=device)
 
 
+@made_once
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
     """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise)."""
     start, stop = checked_number("linspace", "start", start), checked_number("linspace", "stop", stop)

@@ -228,3 +228,26 @@ def test_operators_between_bits_are_those_of_bools():
         (True & mask, [True, False, False]), (~mask, [False, True, True]), ((ids > 1) & (ids != 3), [False, True, False]),
     ):  # fmt: skip
         assert found.tolist() == want and found.dtype == fp.bool_
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fp.zeros(2, 3), lambda: fp.ones((2, 3), dtype=fp.int64), lambda: fp.full([3], -0.0), lambda: fp.full((3,), 0.0),
+        lambda: fp.full(3, True), lambda: fp.full(3, 1.5, fp.float16), lambda: fp.arange(3), lambda: fp.arange(3.0), lambda: fp.eye(2, 3),
+        lambda: fp.linspace(0, 1, 3), lambda: fp.tri(2), lambda: fp.zeros_like(fp.tensor([1, 2])), lambda: fp.full_like(fp.ones(2), 2.5),
+    ],
+)  # fmt: skip
+def test_what_is_made_often_is_memory_of_its_own(make):
+    first, *others = [make() for _ in range(6)]
+    bits = np.copy(first.numpy()).tobytes()
+    for t in others:
+        assert (t.numpy().tobytes(), t.shape, t.dtype, t.requires_grad) == (bits, first.shape, first.dtype, False)
+        fp.Parameter(t).set_data(t + 1) if t.dtype == fp.float32 else None
+        t.buffer.data[...] = 7  # not even the memory of others is seen
+    assert len({t.id for t in (first, *others)}) == 6
+    assert make().numpy().tobytes() == bits
+
+
+def test_numbers_that_tensors_hold_are_looked_at_each_time():
+    assert [fp.full((2,), v).tolist() for v in map(fp.tensor, (1.0, 1.0, 1.0, 2.0))] == [[1, 1]] * 3 + [[2, 2]]

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from itertools import takewhile
 from math import copysign
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from ..backend.base import Buffer
 from ..backend.recorder import Recorder, divert
 from ..backend.run import Required
 from ..bus import assigned, before, changed, heard, outside, seen
+from ..core.device import device as device_of
 from ..core.door import Door
 from ..core.modes import thread
 from ..core.tensor import Tensor
@@ -38,6 +39,7 @@ from . import plan
 from .finish import planned
 
 MOST = 1024  # kinds of calls of one function that are known
+SMALL = 256  # numbers of a tensor that is copied
 TRIES = 5  # a call that is no route by then never is one
 
 WHOLE = {int}
@@ -87,6 +89,53 @@ def routed(plain: Any) -> Any:
 
     function.__code__ = function.__code__.replace(co_name=plain.__name__)  # type: ignore[attr-defined]  # as errors call it
     return function
+
+
+# ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+
+def made_like(plain: Made) -> Made:
+    """made_once() for a function that makes a tensor of another one's shape, its first argument."""
+    return made_once(plain, True)
+
+
+def made_once(plain: Made, like: bool = False) -> Made:
+    """The function that does what `plain` does, which makes the same tensor of the same numbers. The third time it is a copy, where it
+    is small."""
+    known: dict[Any, Any] = {}  # by key: how often such a call came, or (device, what copies, spec)
+
+    @wraps(plain)
+    def function(*args: Any, **options: Any) -> Any:
+        if heard or seen or Door.call is not plan.call:
+            return plain(*args, **options)
+        try:
+            key: Any = tuple([a if type(a) is int else a.spec if like and a is args[0] else number_part(a) for a in args])
+            if options:
+                key = (key, *options, *map(number_part, options.values()))
+            found = known.get(key, 0)
+        except (KeyError, AttributeError):
+            return plain(*args, **options)
+        if type(found) is not int and found[0].stream is found[1]:
+            return Tensor(found[2](), found[3])
+        y = plain(*args, **options)
+        if found == 1 and type(y) is Tensor and 0 < y.size <= SMALL and not y.requires_grad and (like or y.device is device_of(None)):
+            stream = y.device.direct
+            known[key] = y.device, stream, stream.taker(stream.copied(y.buffer)), y.spec
+        elif found == 0:
+            if len(known) >= MOST:
+                known.clear()
+            known[key] = 1
+        return y
+
+    return function  # type: ignore[return-value]
+
+
+def number_part(value: Any) -> Any:
+    """part() of what holds no tensor, whose numbers may be others next time."""
+    if type(value) in (tuple, list):
+        return (type(value), *value) if {*map(type, value)} <= WHOLE else PART[dict]
+    return value if isinstance(value, np.dtype) else PART[type(value)](value)
 
 
 # ---- watching a call -------------------------------------------------------------------------------------------------------------
