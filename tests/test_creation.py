@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from devices import default_device
 from error_text import raises
 
 import flamepy as fp
@@ -247,6 +248,14 @@ def test_what_is_made_often_is_memory_of_its_own(make):
         t.buffer.data[...] = 7  # not even the memory of others is seen
     assert len({t.id for t in (first, *others)}) == 6
     assert make().numpy().tobytes() == bits
+
+
+def test_the_default_device_may_be_another_one_by_then():
+    made = []
+    for name in ("plain", "cpu", "plain"):
+        with default_device(name):
+            made += [fp.eye(2).device.name for _ in range(4)]
+    assert made == ["plain"] * 4 + ["cpu"] * 4 + ["plain"] * 4
 
 
 def test_numbers_that_tensors_hold_are_looked_at_each_time():

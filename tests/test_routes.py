@@ -28,6 +28,8 @@ def ids(*numbers: int) -> fp.Tensor:
         lambda a: a[1:3, ::2], lambda a: a.T, lambda a: fp.prod(a, 1), fp.nansum, lambda a: fp.argsort(a, 1),
         lambda a: F.embedding(ids(3, 3, 0), a), lambda a: fp.vdot(a.reshape(-1), a.reshape(-1)), F.normalize,
         fp.std_mean, lambda a: fp.stack([a, a * 2], 1), lambda a: F.interpolate(a.reshape(1, 1, 4, 4), scale_factor=2),
+        lambda a: fp.quantile(a * 2, 0.3, 1), fp.median, lambda a: a[1:], lambda a: a[:, -1], F.leaky_relu, lambda a: F.softplus(a, 2.0),
+        lambda a: fp.index_put(a, (ids(1, 1),), a[:2] * 2, accumulate=True), lambda a: fp.one_hot(ids(2, 0), 3), fp.isnan,
     ],
 )  # fmt: skip
 def test_every_call_gives_and_records_the_same(call) -> None:

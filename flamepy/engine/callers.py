@@ -13,7 +13,7 @@ from ..core.op import REGISTRY
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS
 from ..habits import composed as spoken
-from .kept import number
+from .kept import number, rounded
 from .plan import NONE, Plans, again, hashable
 from .routes import routed
 
@@ -104,9 +104,19 @@ def number_first(op: Any, general: Any, args: tuple[Any, Any]) -> Any:
 
 
 def numbered(op: Any) -> Callable[..., Any]:
-    run, count, attributes = op.general(), len(op.inputs), op.attributes
+    run, count, attributes, calls = op.general(), len(op.inputs), op.attributes, op.plans.calls
+    usual: dict[Any, list[Any]] = {}  # by dtype: the attributes nobody gave, as kernels take them
 
     def function(*args: Any, **options: Any) -> Any:
+        if count == len(args) == 1 and not options:
+            try:
+                spec = args[0].spec
+                known, given = calls[thread.modes.recording][spec], [args[0].buffer, *usual[spec.computed]]
+            except (AttributeError, KeyError):  # not yet
+                pass
+            else:
+                known.run(given)
+                return known.finish(known, args, given, attributes)
         found = attributes
         try:
             if options or len(args) > count:
@@ -116,10 +126,12 @@ def numbered(op: Any) -> Callable[..., Any]:
             xs = args[:count]
             wide = next(x.spec.computed for x in xs[op.masks :] if type(x) is not float)
             key = tuple([float if type(x) is float else x.spec for x in xs]) if count > 1 else xs[0].spec
-            known = op.plans.calls[thread.modes.recording][key]
+            known = calls[thread.modes.recording][key]
             given = [number(x, wide) if type(x) is float else x.buffer for x in xs]
-            if found:
-                given += op.number_values(found, wide)
+            numbers = op.number_values(found, wide) if found else []
+            if found is attributes and not rounded:
+                usual[wide] = numbers
+            given += numbers
         except (AttributeError, KeyError, IndexError, TypeError, OverflowError, StopIteration):  # no such plan, or no such call
             return run(*args, **options)
         known.run(given)

@@ -42,11 +42,13 @@ MOST = 1024  # kinds of calls of one function that are known
 SMALL = 256  # numbers of a tensor that is copied
 TRIES = 5  # a call that is no route by then never is one
 
-WHOLE = {int}
+WHOLE, ENDS = {int}, {int, type(None)}
 PART: dict[type, Callable[[Any], Any]] = {  # what a value of each type is known by; of a list what it holds, for it may change
     **dict.fromkeys((int, str, type(None), type(...)), lambda v: v), bool: lambda v: (bool, v),
-    float: lambda v: (float, v, copysign(1.0, v)), slice: lambda v: (slice, part(v.start), part(v.stop), part(v.step)),
-    tuple: lambda v: v if {*map(type, v)} == WHOLE else (tuple, *map(part, v)), list: lambda v: (list, *map(part, v)),
+    float: lambda v: (float, v, copysign(1.0, v)), list: lambda v: (list, *[a.spec if isinstance(a, Tensor) else part(a) for a in v]),
+    slice: lambda v: (slice, v.start, v.stop, v.step) if {type(v.start), type(v.stop), type(v.step)} <= ENDS
+    else (slice, part(v.start), part(v.stop), part(v.step)),
+    tuple: lambda v: v if {*map(type, v)} == WHOLE else (tuple, *map(part, v)),
 }  # fmt: skip
 
 
@@ -65,7 +67,14 @@ def routed(plain: Any) -> Any:
             return plain(*args, **options)
         known = routes[thread.modes.recording]
         try:
-            key: Any = tuple([a.spec if isinstance(a, Tensor) else a if type(a) is int else part(a) for a in args])
+            if len(args) == 1:  # written out for few: a list of them takes as long as its items do
+                (a,) = args
+                key: Any = (a.spec if isinstance(a, Tensor) else part(a),)
+            elif len(args) == 2:
+                a, b = args
+                key = a.spec if isinstance(a, Tensor) else part(a), b if type(b) is int else b.spec if isinstance(b, Tensor) else part(b)
+            else:
+                key = tuple([a.spec if isinstance(a, Tensor) else a if type(a) is int else part(a) for a in args])
             if options:
                 key = (key, *options, *map(part, options.values()))
             route = known.get(key, 0)
@@ -116,7 +125,7 @@ def made_once(plain: Made, like: bool = False) -> Made:
             found = known.get(key, 0)
         except (KeyError, AttributeError):
             return plain(*args, **options)
-        if type(found) is not int and found[0].stream is found[1]:
+        if type(found) is not int and found[0].stream is found[1] and (like or found[0] is device_of(None)):
             return Tensor(found[2](), found[3])
         y = plain(*args, **options)
         if found == 1 and type(y) is Tensor and 0 < y.size <= SMALL and not y.requires_grad and (like or y.device is device_of(None)):
@@ -261,8 +270,8 @@ class Watch(Recorder):
         self.names[id(x)] = name = f"t{len(self.alive)}"
         self.fits = self.fits and source != "" and not x.spec.tracked
         if self.fits and broken is not None:
-            whole = self.alive[int(source[1:])]
-            self.fits = broken[0] == "detach" and whole.requires_grad and whole.shape == x.shape
+            whole = [i for i, t in enumerate(self.alive) if t.buffer is b and t.requires_grad and t.shape == x.shape]
+            source, self.fits = f"t{min(whole, default=0)}", broken[0] == "detach" and len(whole) > 0
         self.lines.append(f"{name} = Tensor({source}.buffer, {self.constant(x.spec)})" if broken is None else f"{name} = {source}.detach()")
         self.alive.append(x)
         return name

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..core.errors import DTypeError, ShapeError
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
@@ -15,6 +13,7 @@ from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, checked_int, int64
+from .picking import counted
 from .rearranging import strided, unstrided
 
 
@@ -108,5 +107,4 @@ def one_hot(ids: Any, num_classes: int | None = None) -> Any:
         raise ValueError(f"one_hot: a negative number of classes: {n}. Leave it out to have it found.")
     wide = ids if ids.dtype == int64 else cast(ids, int64)
     check_ids(wide, 0, n, f"one_hot: id out of range: {{}} at position {{}}, there are {n} classes. Use 0 to {n - 1}.")
-    places = Tensor.of("one_hot", np.arange(n, dtype=ids.dtype), ids.device)
-    return cast(eq(reshape(ids, (*ids.shape, 1)), places), ids.dtype)
+    return cast(eq(reshape(ids, (*ids.shape, 1)), counted(n, ids.dtype, ids.device)), ids.dtype)

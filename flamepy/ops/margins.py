@@ -27,7 +27,7 @@ from ..dtypes import INTEGERS, checked_number, int64
 from .activations import relu, sigmoid
 from .class_ids import checked_ids, class_weights
 from .losses import bce_logits_op, pair, reduced, rescaled
-from .picking import gather
+from .picking import counted, gather
 from .rounding import clamp
 from .shape_more import triu, unsqueeze
 from .widening import widened
@@ -115,14 +115,10 @@ def multi_margin_loss(
     apart = sub(reshape(picked_from_rows(rows, ids), (ids.size, 1)), rows)
     losses = relu(sub(checked_number(name, "margin", margin), apart))
     losses = losses if p == 1 else square(losses)
-    losses = mean(where(eq(reshape(ids, (ids.size, 1)), classes_like(rows)), 0.0, losses), axis=1)
+    losses = mean(where(eq(reshape(ids, (ids.size, 1)), counted(rows.shape[1], int64, rows.device)), 0.0, losses), axis=1)
     if weight is not None:
         losses = mul(losses, class_weights(name, weight, rows)[ids])
     return reduced(name, reshape(losses, shape), reduction, x.dtype)
-
-
-def classes_like(rows: Any) -> Any:
-    return Tensor.of("classes", np.arange(rows.shape[1]), rows.device)
 
 
 @composed(home="functional")
@@ -147,7 +143,7 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
     ids = where(listed, ids, 0)
     check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. Use 0 to {classes - 1}.")
     listed = unsqueeze(cast(listed, rows.dtype), 2)  # as what follows (rows, places, classes)
-    own = mul(cast(eq(unsqueeze(ids, 2), classes_like(rows)), rows.dtype), listed)
+    own = mul(cast(eq(unsqueeze(ids, 2), counted(rows.shape[1], int64, rows.device)), rows.dtype), listed)
     counts = mul(listed, cast(eq(sum_op(own, axis=1, keepdims=True), 0), rows.dtype))
     apart = sub(unsqueeze(gather(rows, 1, ids), 2), unsqueeze(rows, 1))
     losses = div(sum_op(mul(relu(sub(1.0, apart)), counts), axis=(1, 2)), float(classes))

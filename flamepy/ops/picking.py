@@ -8,6 +8,7 @@ kernels, without a look at it from the host; bool masks and several index arrays
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, 
 from ..core.ops.shape import reshape, sliced
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64
+
+KEPT = 1 << 12  # numbers of a row that is made once
 
 
 def rows_at_dx(g, shapes, index, inner, into):
@@ -144,6 +147,16 @@ def integers(name: str, index: Any, device: Any) -> Any:
     if isinstance(array, Tensor):
         return array if array.dtype == int64 else cast(array, int64)
     return Tensor.of(name, array.astype(np.int64), device)
+
+
+def counted(n: int, dtype: np.dtype, device: Any) -> Any:
+    """0, 1, 2 ... n - 1 in one row, not to be written: few are made once."""
+    return (kept_count if n <= KEPT else kept_count.__wrapped__)(int(n), dtype, device)
+
+
+@lru_cache(256)
+def kept_count(n: int, dtype: np.dtype, device: Any) -> Any:
+    return Tensor.of("arange", np.arange(n, dtype=dtype), device)
 
 
 def checked_index(name: str, index: Any, n: int, device: Any) -> Any:

@@ -23,7 +23,7 @@ from ..core.ops.shape import broadcast_to, contiguous_strides, reshape, unsliced
 from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import FLOATS, checked_int, checked_number, float64, int64
-from .picking import along_added, checked_index, getitem
+from .picking import along_added, checked_index, counted, getitem
 from .scans import recurrence, shifted
 from .sorting import row_order
 from .widening import narrowed, widened
@@ -323,7 +323,7 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> An
     [0.0, 0.0, 11.0]
     """
     x = Tensor.of("index_put", x)
-    numbers = Tensor.of("index_put", np.arange(x.size).reshape(x.shape), x.device)
+    numbers = reshape(counted(x.size, int64, x.device), x.shape)
     places = getitem(numbers, tuple(indices) if isinstance(indices, list | tuple) else (indices,))
     values = broadcast_to(fitting("index_put", x, values), places.shape)
     flat, values = reshape(places, (places.size,)), reshape(values, (places.size,))

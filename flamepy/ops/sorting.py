@@ -7,6 +7,7 @@ every number; what is equal keeps its order.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -174,15 +175,21 @@ def quantiles(name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str
     shares = q.detach().numpy() if isinstance(q, Tensor) else np.asarray(q)
     if shares.ndim > 1 or shares.dtype.kind not in "fiub" or not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError(f"{name}: no number from 0 to 1, nor a list of them: q={q!r}. Use 0.5 for the median.")
-    q = cast(q, float64) if isinstance(q, Tensor) else Tensor.of(name, shares.astype(np.float64), x.device)
-    order, wide = order_along(x, 1, False), reshape(q, (1, q.size))
+    wide = reshape(cast(q, float64), (1, q.size)) if isinstance(q, Tensor) else row_of(x.device, *shares.ravel().tolist())
+    order = order_along(x, 1, False)
     count = sum_op(cast(eq(x.detach(), x.detach()), float64), axis=1, keepdims=True) if skips else x.shape[1]
     ranks = mul(wide, maximum_op(sub(count, 1.0), 0.0) if skips else count - 1.0)
-    y = at_ranks(x, order, broadcast_to(ranks, (x.shape[0], q.size)), method)
+    y = at_ranks(x, order, broadcast_to(ranks, (x.shape[0], wide.size)), method)
     if not skips:
         last = picked_along(x, 1, narrow(order, 1, x.shape[1] - 1, 1))
         y = where(ne(last.detach(), last.detach()), last, y)
-    return narrowed(reshape(permute(y, (1, 0)) if q.ndim else y, (*q.shape, *shape)), x.dtype)
+    return narrowed(reshape(permute(y, (1, 0)) if shares.ndim else y, (*shares.shape, *shape)), x.dtype)
+
+
+@lru_cache(256)
+def row_of(device: Any, *shares: float) -> Any:
+    """These numbers as a row, made once."""
+    return Tensor.of("quantile", np.array([shares], np.float64), device)
 
 
 def at_ranks(x: Any, order: Any, ranks: Any, method: str) -> Any:

@@ -100,6 +100,8 @@ def basic(x: Any, keys: tuple) -> Any:
     starts, steps, sizes = zip(*walk, strict=True) if walk else ((), (), ())
     if sizes != x.shape or any([step < 0 for step in steps]):
         x = sliced(x, starts, steps, sizes)
+        if sizes == tuple(shape):
+            return x
     return reshape(x, tuple(shape))
 
 
