@@ -78,8 +78,8 @@ def test_what_is_written_out_is_pytorchs(name):
 def test_a_slip_gets_the_name_that_was_meant():
     with pytest.raises(AttributeError, match=r"flamepy: no such name: 'soft_max'. Did you mean 'softmax'\?"):
         fp.soft_max  # noqa: B018
-    with pytest.raises(AttributeError, match=r"init: no such name: 'xavier_uniform_'. Did you mean 'xavier_uniform'\?"):
-        nn.init.xavier_uniform_  # noqa: B018
+    with pytest.raises(AttributeError, match=r"init: no such name: 'xavier_unifrom'. Did you mean 'xavier_uniform'\?"):
+        nn.init.xavier_unifrom  # noqa: B018
     with pytest.raises(AttributeError, match=r"nn: no such name: 'quux'\. dir"):
         nn.quux  # noqa: B018
 

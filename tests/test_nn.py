@@ -6,6 +6,7 @@ of its loss.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -254,6 +255,8 @@ def test_functional_has_what_says_so() -> None:
 INITS: list[tuple[Callable, float, float]] = [  # function, deviation, bound (0: none) for a (300, 200) weight
     (lambda p: nn.init.normal(p, 0.0, 0.3), 0.3, 0.0),
     (lambda p: nn.init.uniform(p, -2.0, 2.0), 4 / math.sqrt(12), 2.0),
+    (lambda p: nn.init.uniform_(p, a=-2.0, b=2.0), 4 / math.sqrt(12), 2.0),
+    (lambda p: nn.init.kaiming_normal_(p, nonlinearity="relu"), math.sqrt(2 / 200), 0.0),
     (nn.init.xavier_normal, math.sqrt(2 / 500), 0.0),
     (nn.init.xavier_uniform, math.sqrt(2 / 500), math.sqrt(6 / 500)),
     (lambda p: nn.init.kaiming_normal(p, nonlinearity="relu"), math.sqrt(2 / 200), 0.0),
@@ -282,6 +285,10 @@ def test_plain_initialisers() -> None:
         x = nn.init.orthogonal(fp.Parameter.zeros(shape, dtype=fp.float64), gain=2.0).numpy().reshape(shape[0], -1)
         x = x if x.shape[0] <= x.shape[1] else x.T
         close(x @ x.T, 4 * np.eye(len(x)), 1e-6)
+    theirs = "constant_ dirac_ eye_ kaiming_normal_ kaiming_uniform_ normal_ ones_ orthogonal_ sparse_ trunc_normal_ uniform_ zeros_"
+    for name in (*theirs.split(), "xavier_normal_", "xavier_uniform_"):
+        own, other = [inspect.signature(getattr(nn.init, n)) for n in (name[:-1], name)]
+        assert len(own.parameters) == len(other.parameters) and (nn.init.constant_(p, val=1.5).numpy() == 1.5).all()
     first = nn.init.normal(p).numpy().copy()
     assert not np.array_equal(first, nn.init.normal(p).numpy())
 

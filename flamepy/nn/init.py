@@ -167,5 +167,19 @@ def two_axes(name: str, p: Any) -> tuple[int, ...]:
     return p.shape
 
 
+# PyTorch's names of these.
+normal_, trunc_normal_, zeros_, ones_, eye_ = normal, trunc_normal, zeros, ones, eye
+orthogonal_, sparse_, dirac_ = orthogonal, sparse, dirac
+xavier_normal_, xavier_uniform_, kaiming_normal_, kaiming_uniform_ = xavier_normal, xavier_uniform, kaiming_normal, kaiming_uniform
+
+
+def uniform_(p: Parameter, a: float = 0.0, b: float = 1.0) -> Parameter:
+    return uniform(p, a, b)
+
+
+def constant_(p: Parameter, val: float) -> Parameter:
+    return constant(p, val)
+
+
 if not TYPE_CHECKING:
-    __getattr__ = _missing_in("init", globals())  # PyTorch's names end in _
+    __getattr__ = _missing_in("init", globals())
