@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from error_text import raises
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -101,6 +102,32 @@ def test_the_last_one_counts_and_the_others_get_no_gradient():
         assert y.tolist() == [1, 4, 3, 3]
         grads = y.sum().backward()
         assert grads[x].tolist() == [1, 0, 1, 0] and grads[src].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(2,), (), (3, 1), (0,)], ids=str)
+def test_one_integer_tensor_puts_whole_rows(shape):
+    rng = np.random.default_rng(2)
+    x, ids, values = rng.standard_normal((4, 3)), rng.integers(-4, 4, shape), rng.standard_normal((*shape, 3))
+    for accumulate in (False, True):
+        want = x.copy()
+        if accumulate:
+            np.add.at(want, ids, values)
+        else:
+            want[ids] = values
+        args = fp.tensor(x, device="plain", requires_grad=True), fp.tensor(values, device="plain", requires_grad=True)
+        put = lambda x, v, a=accumulate: fp.index_put(x, (fp.tensor(ids, device="plain"),), v, a)
+        np.testing.assert_allclose(put(*args).numpy(), want, 1e-12)
+        assert not values.size or fp.gradcheck(put, args, order=2)
+    with raises(fp.IndexOutOfRange, "index_put: index out of range: 4 at position (1,), axis has 4."):
+        fp.index_put(fp.zeros(4, 3), (fp.tensor([0, 4]),), 1.0)
+
+
+def test_whole_numbers_are_added_exactly():
+    much = 2**55 + 1
+    for width in (1, 3, 40):
+        y = fp.index_add(fp.tensor(np.zeros((2, width), int)), 0, [1] * 40, np.full((40, width), much))
+        assert y.tolist() == [[0] * width, [40 * much] * width]
+    assert fp.scatter_add(fp.tensor(np.zeros((1, 2), int)), 1, np.ones((1, 40), int), np.full((1, 40), much)).tolist() == [[0, 40 * much]]
 
 
 def test_equal_extremes_share_the_gradient():

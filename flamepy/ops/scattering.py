@@ -22,7 +22,7 @@ from ..core.ops.pointwise import add, div, eq, ge, maximum_op, minimum_op, mul, 
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape, unsliced
 from ..core.tensor import Tensor
 from ..core.words import select
-from ..dtypes import FLOATS, checked_int, checked_number, float64, int64
+from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float64, int64
 from .picking import along_added, checked_index, counted, getitem
 from .scans import recurrence, shifted
 from .sorting import row_order
@@ -323,12 +323,16 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> An
     [0.0, 0.0, 11.0]
     """
     x = Tensor.of("index_put", x)
-    numbers = reshape(counted(x.size, int64, x.device), x.shape)
-    places = getitem(numbers, tuple(indices) if isinstance(indices, list | tuple) else (indices,))
-    values = broadcast_to(fitting("index_put", x, values), places.shape)
-    flat, values = reshape(places, (places.size,)), reshape(values, (places.size,))
-    if not flat.size:
+    keys = tuple(indices) if isinstance(indices, list | tuple) else (indices,)
+    if len(keys) == 1 and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS and x.ndim:
+        inner, ids = math.prod(x.shape[1:]), checked_index("index_put", keys[0], x.shape[0], x.device)
+        flat, shape = slice_rows(x, 0, reshape(ids, (ids.size,)))[0], (*ids.shape, *x.shape[1:])
+    else:
+        places = getitem(reshape(counted(x.size, int64, x.device), x.shape), keys)
+        flat, inner, shape = reshape(places, (places.size,)), 1, places.shape
+    values = broadcast_to(fitting("index_put", x, values), shape)
+    if not values.size:
         return x
     if not accumulate:
-        return put(x, flat, values)
-    return narrowed(add(widened(x), rows_added(widened(values), flat, 1, x.shape)), x.dtype)
+        return put(x, flat, values, inner)
+    return narrowed(add(widened(x), rows_added(widened(values), flat, inner, x.shape)), x.dtype)

@@ -274,7 +274,7 @@ def chain(first, following, index):
 
 @loop
 def add_short(part, out, far, x, index, inner, add):
-    """What add_rows() does, for short rows: all of it is added up in `far`, float64, by one worker."""
+    """What add_rows() does, for short rows: all of it is added up in `far`, wide numbers, by one worker."""
     if part[0] == 0:
         fill_run(far, 0)
         if inner == 1:
@@ -455,7 +455,7 @@ def add_launcher(go, outs, ins, inner, add):
     deals = 1 << max(0, min(DEALS, rows // 16).bit_length() - 1)
     group, block = 3 if deals > 1 else 62, min(inner, COLUMNS) if deals > 2 else FEW
     if inner < SHORT and index.size > NEAR:
-        go(add_short, (y, go.empty(y.size, float64)), ins, (inner, add), work=1)
+        go(add_short, (y, go.empty(y.size, float64 if y.dtype in FLOATS else int64)), ins, (inner, add), work=1)
         return
     work, chains = x.size + (0 if add else y.size), (go.empty(rows, int64), go.empty(index.size, int64))
     if work >= ALONE:
