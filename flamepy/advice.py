@@ -84,6 +84,11 @@ ADVICE = {
         "set_default_dtype": "Pass dtype= to what makes tensors, or use model.to(dtype)",
         "finfo": "numpy.finfo(x.dtype)", "set_num_threads": "numba.set_num_threads(n)", "set_printoptions": "numpy.set_printoptions()",
         "use_deterministic_algorithms backends": "Leave it out: results have the same bits from run to run",
+        "distributions": "flamepy.randn, rand, normal, multinomial and bernoulli draw; log_softmax and nll_loss give logarithms",
+        "FloatTensor LongTensor IntTensor BoolTensor": "flamepy.tensor(data, dtype=...)", "Size": "tuple", "dtype": "numpy.dtype",
+        "vmap func": "Write the axis of the batch: ops broadcast", "fft complex": "There are no complex tensors",
+        "sparse": "Tensors are dense",
+        "hub onnx": "nn.from_torch(ours, theirs) takes a model's weights over", "profiler": "flamepy.tape() shows what was recorded",
         "distributed": "Leave it out: one process uses all threads", "amp": "Use flamepy.autocast(flamepy.bfloat16)",
         "lr_scheduler": "flamepy.schedules: lr=schedule",
         "inf": "math.inf", "nan": "math.nan", "pi": "math.pi", "utils": "Batches are slices of an array; see docs/training.md",
@@ -97,6 +102,7 @@ ADVICE = {
         "manual_seed manual_seed_all": "flamepy.manual_seed(n), which is for every device",
         "amp": "Set model.compute_dtype = flamepy.bfloat16; flamepy.GradScaler scales losses",
         "synchronize": "Reading a result waits for it", "memory_allocated": "flamepy.device('cuda').memory()",
+        "empty_cache": "Leave it out: memory that is free is used again",
         "grid": "Kernels are written with numba.cuda: from numba import cuda", "jit": "Kernels are written with numba.cuda",
     },
     "Module": {
@@ -115,6 +121,9 @@ ADVICE = {
         "ReduceLROnPlateau": "Use ReduceOnPlateau(lr, factor, patience)",
         "LambdaLR": "Any function of the step number is a schedule: lr=lambda n: ...",
         "ChainedScheduler scaled": "product(schedule, schedule or number)", "PolynomialLR polynomial": "poly(lr, n, end, power)",
+    },
+    "schedule": {
+        "step": "Give it to the optimizer, lr=schedule, whose step() goes on by one", "get_last_lr": "optimizer.lr",
     },
     "nn.utils": {
         "rnn": "Pass lengths= to nn.LSTM, nn.GRU or nn.RNN, with one array that is as long as the longest row",

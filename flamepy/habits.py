@@ -44,6 +44,8 @@ def spoken(op: Any, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[s
     for key, value in options.items():
         own = next((name for name in SPELT.get(key, ()) if name in op.attributes and key not in op.attributes), key)
         if own in op.attributes or own in op.named or value is not None or key not in IGNORED or not op.named:
+            if own in found:
+                raise given_twice(op.name, own, options)
             found[own] = value
     return args, found
 
@@ -60,7 +62,12 @@ def composed(name: str, function: Any) -> Any:
     @functools.wraps(function)
     def renaming(*args: Any, **options: Any) -> Any:
         if options:
-            options = {own.get(k, k): v for k, v in options.items() if v is not None or k not in IGNORED}
+            given, options = options, {}
+            for key, value in given.items():
+                if value is not None or key not in IGNORED:
+                    if (known := own.get(key, key)) in options:
+                        raise given_twice(name, known, given)
+                    options[known] = value
         for i, key, default in flags:
             value = args[i] if i < len(args) else options.get(key, default)
             if type(value) is not bool and (value is not None or default):
@@ -70,6 +77,11 @@ def composed(name: str, function: Any) -> Any:
     named: Any = renaming
     named.__code__ = named.__code__.replace(co_name=name)  # what errors and tracebacks call it
     return named
+
+
+def given_twice(name: str, key: str, given: dict[str, Any]) -> TypeError:
+    """The error for an option that has a value under two names."""
+    return TypeError(f"{name}: {key} is given twice: {', '.join([f'{k}={v!r}' for k, v in given.items()])}. Give it once.")
 
 
 Door.spoken, Door.composed = staticmethod(spoken), staticmethod(composed)

@@ -29,6 +29,12 @@ from .gradient import GradientMap
 from .reading import StateArray, hint_at_map, hinted
 
 
+def check_forgotten(name: str, set_to_none: bool) -> None:
+    """What every zero_grad() says to PyTorch's set_to_none=False: ValueError."""
+    if not set_to_none:
+        raise ValueError(f"{name}.zero_grad: gradients are forgotten, not zeroed: set_to_none=False. Use p.set_grad(zeros).")
+
+
 class ParameterMethods:
     """What a Parameter has beside core's: FLAME's ways to make one and to update it, and a gradient where somebody puts one there."""
 

@@ -306,3 +306,42 @@ def test_a_padding_row_starts_at_zero_and_stays():
     grads = embedding([[0, 4], [4, 1]]).sum().backward()
     assert grads[weight].tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     assert embedding(np.zeros((0,), np.int64)).shape == (0, 2) and embedding(4).tolist() == [0.0, 0.0]
+
+
+def test_rows_that_are_there_already_are_frozen_unless_asked():
+    rows = np.arange(6.0, dtype="f4").reshape(3, 2)
+    layer = nn.Embedding.from_pretrained(fp.tensor(rows, device="plain"), padding_idx=1)
+    assert layer([1]).tolist() == [[2.0, 3.0]] and not layer.weight.requires_grad and layer.padding_idx == 1
+    assert nn.Embedding.from_pretrained(rows, freeze=False).weight.requires_grad
+    with pytest.raises(fp.ShapeError, match="Embedding: not a matrix"):
+        nn.Embedding.from_pretrained(rows[0])
+
+
+def test_to_takes_a_device_and_a_dtype_and_each_once():
+    x, layer = fp.ones(2, device="plain"), nn.Linear(1, 1, device="plain")
+    assert x.to("plain", fp.float64).dtype == fp.float64 and layer.to("plain", fp.float64).weight.dtype == fp.float64
+    for thing in (x, layer):
+        for call in (lambda t: t.to(fp.float32, dtype=fp.float64), lambda t: t.to("cpu", device="plain")):
+            with pytest.raises(TypeError, match=r"to: (dtype|device) is given twice"):
+                call(thing)
+
+
+def test_an_option_has_one_value_whatever_its_names():
+    x = fp.tensor([1.0, 3.0], device="plain")
+    assert x.var(unbiased=True).item() == 2.0 and fp.std(x, 0, unbiased=False, keepdim=True).tolist() == [1.0]
+    assert x.var_mean(unbiased=True)[0].item() == 2.0
+    for twice in (lambda: x.var(unbiased=True, correction=0), lambda: x.sum(dim=0, axis=0), lambda: x.flatten(start_dim=0, start_axis=0)):
+        with pytest.raises(TypeError, match=r"is given twice: .* Give it once"):
+            twice()
+
+
+def test_what_ports_of_training_loops_ask_for():
+    x, layer = fp.ones(2, device="plain"), nn.Linear(1, 1, device="plain")
+    layer.zero_grad(set_to_none=True)
+    for forget in (layer.zero_grad, fp.SGD(layer.parameters(), lr=0.1).zero_grad):
+        with pytest.raises(ValueError, match="set_to_none=False"):
+            forget(set_to_none=False)
+    with pytest.raises(TypeError, match=r"min: axis must be an int: .* Of two tensors: minimum\(a, b\)"):
+        fp.min(x, x)
+    with pytest.raises(AttributeError, match=r"schedule: no such name: 'step'\. Give it to the optimizer"):
+        fp.schedules.cosine(0.1, 10).step()

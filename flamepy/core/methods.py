@@ -27,6 +27,14 @@ def swapped(function: Any) -> Any:
     return lambda self, other: function(other, self)
 
 
+def asked_for(target: Any, dtype: Any, device: Any) -> tuple[Any, Any]:
+    """The dtype and the device that to() was given. Raises TypeError for two of a kind."""
+    kind, other = ("device", device) if isinstance(target, Device) or is_device_name(target) else ("dtype", dtype)
+    if other is not None:
+        raise TypeError(f"to: {kind} is given twice: {target!r} and {other!r}. Give one of them.")
+    return (dtype, target) if kind == "device" else (target, device)
+
+
 class CoreMethods:
     """What every Tensor has beside its numbers; see tensor.py."""
 
@@ -147,12 +155,10 @@ class CoreMethods:
         )
 
     # ---- another type, another device -----------------------------------------------------------------------------------
-    def to(self: Any, target: Any = None, *, dtype: Any = None, device: Any = None) -> Tensor:
-        """The same numbers as another dtype or on another device; self when nothing changes."""
-        if isinstance(target, Device) or is_device_name(target):
-            device = target
-        elif target is not None:
-            dtype = target
+    def to(self: Any, target: Any = None, dtype: Any = None, *, device: Any = None) -> Tensor:
+        """The same numbers as another dtype or on another device, or both: to(device, dtype); self when nothing changes."""
+        if target is not None:
+            dtype, device = asked_for(target, dtype, device)
         if dtype is not None:
             dtype = as_dtype(dtype, "to: neither a dtype nor a device: {!r}", tuple(openers))
         moved = self if device is None else copy.move(self, device_of(device))

@@ -101,6 +101,19 @@ class Embedding(Module):
             self.padding_idx = int(padding_idx) % num_embeddings
             self.weight.set_data(ops.index_fill(self.weight.detach(), 0, [self.padding_idx], 0.0))
 
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+        """One with this weight (num_embeddings, embedding_dim), which is not trained unless freeze is False. padding_idx: as above, but
+        its row stays what it is. Raises ShapeError."""
+        rows = Tensor.of("Embedding", embeddings).detach()
+        flags("Embedding", freeze=freeze)
+        if rows.ndim != 2:
+            raise ShapeError(f"Embedding: not a matrix: {rows.shape}. Pass (num_embeddings, embedding_dim).")
+        layer = cls(rows.shape[0], rows.shape[1], padding_idx, rows.device, rows.dtype)
+        layer.weight.set_data(rows)
+        layer.weight.requires_grad = not freeze
+        return layer
+
     def forward(self, ids: Any) -> Any:
         """Integer ids (...) -> rows (..., embedding_dim). Raises IndexOutOfRange unless all are in 0 to num_embeddings - 1."""
         if self.padding_idx is None:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..advice import advise
-from ..backend.base import Device, is_device_name
 from ..backend.base import device as device_of
 from ..bus import changed, seen
 from ..core.errors import DTypeError, ShapeError, StateError
+from ..core.methods import asked_for
 from ..dtypes import FLOATS, as_dtype, check_function, checked_dict
-from ..parameter import Parameter, ParameterDict, move_parameters
+from ..parameter import Parameter, ParameterDict, check_forgotten, move_parameters
 from ..ported import PortedModule
 from ..reading import StateArray
 from ..stored import Stored, store
@@ -242,16 +242,14 @@ class Module(PortedModule):
         return self
 
     # ---- modes, gradients, state -----------------------------------------------------------------------------------------
-    def to(self, target: Any = None, *, dtype: Any = None, device: Any = None) -> Module:
-        """Change the float type of all parameters and buffers, or move them to a device; self when nothing changes.
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Module:
+        """Change the float type of all parameters and buffers, or move them to a device, or both: to(device, dtype); returns self.
 
         Parameters stay the same objects with the same ids, packed ones are packed again; optimizers follow with their state, a
         captured step has to be captured again. Buffers of integers keep their type.
         """
-        if isinstance(target, Device) or is_device_name(target):
-            device = target
-        elif target is not None:
-            dtype = target
+        if target is not None:
+            dtype, device = asked_for(target, dtype, device)
         if hasattr(dtype, "dtype") and not isinstance(dtype, type):  # NumPy would take its dtype
             raise DTypeError(f"to: neither a dtype nor a device: a {type(dtype).__name__}. Use to(dtype=x.dtype, device=x.device).")
         if dtype is not None:
@@ -288,8 +286,9 @@ class Module(PortedModule):
         """Evaluation mode: dropout is off."""
         return self.train(False)
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every parameter's gradient."""
+        check_forgotten("Module", set_to_none)
         for p in self.parameters():
             p.zero_grad()
 

@@ -38,8 +38,8 @@ class Around:
     rates = property(lambda self: self.optimizer.rates)
     lr = property(lambda self: self.optimizer.lr, lambda self, lr: setattr(self.optimizer, "lr", lr))
 
-    def zero_grad(self) -> None:
-        self.optimizer.zero_grad()
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
 
 
 class SAM(Around):

@@ -21,7 +21,7 @@ from ..engine.spans import Block, Launch, spans_of, undo
 from ..errors import StateError, warn
 from ..gradient import GradientMap
 from ..gradients.transforms import Transform, chain_of
-from ..parameter import Parameter
+from ..parameter import Parameter, check_forgotten
 from . import state
 from .given import Model, as_gradient, check_class, check_numbers, check_unscaled, list_of, name_of, triples
 from .groups import Group, Groups, Rates, check_options, checked_groups, checked_rate
@@ -48,8 +48,7 @@ class Steps(state.Saved):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget what set_grad() put into the parameters; backward() puts nothing there, so its loop needs no zero_grad()."""
-        if not set_to_none:
-            raise ValueError(f"{self.name}.zero_grad: gradients are forgotten, not zeroed: set_to_none=False. Use p.set_grad(zeros).")
+        check_forgotten(self.name, set_to_none)
         for p in self.params:
             p.zero_grad()
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
+from ..advice import advise
 from ..core.errors import DTypeError, StateError
 from ..dtypes import is_number
 
@@ -40,6 +41,9 @@ class Named:
     def __repr__(self) -> str:
         made, args, options = self.made
         return f"{made.__name__}({', '.join([*map(repr, args), *[f'{key}={value!r}' for key, value in options.items()]])})"
+
+
+advise(Named, "schedule")
 
 
 def named(zero: tuple[str, ...] = (), positive: tuple[str, ...] = ()) -> Callable[[Callable[P, Schedule]], Callable[P, Schedule]]:

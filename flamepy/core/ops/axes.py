@@ -42,7 +42,8 @@ def one_axis(name: str, axis: Any, ndim: int) -> int:
     shape = getattr(axis, "shape", ())
     if shape or not hasattr(axis, "__index__") or isinstance(axis, type | bool):
         given = f"{type(axis).__name__} of shape {shape}" if shape else repr(axis)
-        raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.")
+        other = f" Of two tensors: {name}imum(a, b)." if shape and name in ("max", "min") else ""
+        raise TypeError(f"{name}: axis must be an int: {given}. Pass an int, a tuple of ints or None.{other}")
     a, bound = int(axis), ndim or 1
     if not -bound <= a < bound:
         raise IndexOutOfRange(f"{name}: axis out of range: {a} for {ndim} axes. Use {-bound} to {bound - 1}.")
