@@ -217,7 +217,7 @@ def test_gradual_unfreezing_is_pytorchs():
 @pytest.mark.parametrize("packed", [False, True])
 def test_to_another_type_and_device_keeps_ids_and_the_optimizers_state(packed):
     m = mlp()
-    m.register_buffer("half", fp.ones(2, device="plain"))
+    m.register_buffer("halves", fp.ones(2, device="plain"))
     m.register_buffer("ids", [1, 2])
     if packed:
         m.params.pack()
@@ -226,7 +226,7 @@ def test_to_another_type_and_device_keeps_ids_and_the_optimizers_state(packed):
     m[0].bias.set_grad(np.ones(4))
     ids, moment, want = [p.id for p in m.parameters()], optimizer.state_dict()["state"]["2.bias"], by_hand(m)
     old = m(given()).sum()
-    assert m.to(fp.float64) is m and {p.dtype for p in m.parameters()} == {fp.float64} == {m.half.dtype, m[0].bias.grad.dtype}
+    assert m.to(fp.float64) is m and {p.dtype for p in m.parameters()} == {fp.float64} == {m.halves.dtype, m[0].bias.grad.dtype}
     assert [p.id for p in m.parameters()] == ids and m.ids.dtype == fp.int64
     assert len({id(p.buffer.root) for p in m.parameters()}) == 1 and (m[0].weight.buffer.root is not None) == packed
     assert np.allclose(m(given(dtype="float64")).numpy(), want, rtol=1e-12)
