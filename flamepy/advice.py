@@ -142,7 +142,7 @@ ADVICE = {
     "nn": {
         "SyncBatchNorm": "nn.BatchNorm2d: one process has the whole batch",
         "ParameterDict ParameterList": "Assign each: self.w = flamepy.Parameter(...)", "Buffer": "self.register_buffer(name, data)",
-        "Parameter": "flamepy.Parameter", "NLLLoss2d": "nn.NLLLoss", "CrossMapLRN2d": "nn.LocalResponseNorm",
+        "NLLLoss2d": "nn.NLLLoss", "CrossMapLRN2d": "nn.LocalResponseNorm",
         "EmbeddingBag": "nn.Embedding, and .mean(1) of what it gives",
         "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d": "Give the number of inputs",
         "DataParallel DistributedDataParallel": "Leave it out: one process uses all threads",

@@ -146,3 +146,4 @@ def test_a_module_takes_pytorchs_names_of_to():
     assert model.double() is model and model.weight.dtype == fp.float64 and model.half().float().cpu().bias.dtype == fp.float32
     assert not any(p.requires_grad for p in model.requires_grad_(False).parameters())
     assert all(p.requires_grad for p in model.requires_grad_().parameters())
+    assert nn.Parameter is fp.Parameter

@@ -13,6 +13,7 @@ Names, arguments and first numbers are PyTorch's. A layer is sugar: whatever it 
 from typing import TYPE_CHECKING
 
 from ..advice import missing_in as _missing_in
+from ..parameter import Parameter as Parameter  # PyTorch has it here
 from . import functional as functional
 from . import init as init
 from . import utils as utils
