@@ -159,6 +159,7 @@ PRODUCTS: dict[str, Case] = {
 FAMILIES_OF_SHAPES: dict[str, dict[str, Case]] = {
     "rearranging": REARRANGING, "stacking": STACKING, "diagonals": DIAGONALS, "products": PRODUCTS}
 INTERNAL_OF_SHAPES = {
-    "around": "pad", "folded": "pad", "strided": "diagonal", "unstrided": "diag_embed", "rolled": "roll", "axis_windows": "unfold",
+    "around": "pad", "folded": "pad", "halved": "glu",
+    "strided": "diagonal", "unstrided": "diag_embed", "rolled": "roll", "axis_windows": "unfold",
 }
 # fmt: on

@@ -25,6 +25,14 @@ def test_repeat_as_a_function_is_numpys():
     assert fp.tensor(X).repeat_interleave(2, dim=1).tolist() == np.repeat(X, 2, 1).tolist()
 
 
+@pytest.mark.parametrize("count", [2, 3, 16])
+def test_elements_repeated_a_few_times_in_rows_of_any_length(count):
+    for x in (np.arange(10_000, dtype="f4"), np.arange(30, dtype="f2").reshape(2, 3, 5), np.arange(6).reshape(2, 3) % 2 > 0):
+        assert fp.repeat_interleave(fp.tensor(x), count, -1).numpy().tobytes() == np.repeat(x, count, -1).tobytes()
+        wide = (*x.shape, count)
+        assert np.array_equal(fp.broadcast_to(fp.tensor(x)[..., None], wide).numpy(), np.broadcast_to(x[..., None], wide))
+
+
 def test_how_many_come_of_repeating_may_be_said():
     assert fp.repeat_interleave(fp.tensor([1, 2]), [2, 1], output_size=3).tolist() == [1, 1, 2]
     with raises(fp.errors.ShapeError, "output_size=4, there are 3"):

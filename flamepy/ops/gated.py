@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.ops.axes import composed, one_axis, tensors_of
 from ..core.pointwise import define
 from ..core.words import exp, select
 from .activations import gelu_erf_dx, gelu_erf_y, silu_dx
+from .joining import joined
 from .shape_more import narrow
 
 swiglu_op = define(
@@ -25,6 +27,16 @@ reglu_op = define(
 )  # fmt: skip
 
 
+@custom(inputs=1, kind="as is", title="chunk", internal=True)
+def halved(x, axis=0):
+    """Both halves of x along an axis."""
+    half = x.shape[axis] // 2
+    return narrow(x, axis, 0, half), narrow(x, axis, half, half)
+
+
+halved.differentiable(lambda gs, axis: joined(*gs, axis=axis))
+
+
 def halves(name: str, x: Any, gate: Any, axis: int) -> tuple[Any, Any]:
     """Both factors as they are given, or as the halves of x. Raises ShapeError."""
     if gate is not None:
@@ -34,8 +46,7 @@ def halves(name: str, x: Any, gate: Any, axis: int) -> tuple[Any, Any]:
     axis = one_axis(name, axis, x.ndim)
     if not x.ndim or x.shape[axis] % 2:
         raise ShapeError(f"{name}: no two halves: shape {x.shape}, axis {axis}. The size there must be even; or pass both factors.")
-    half = x.shape[axis] // 2
-    return narrow(x, axis, 0, half), narrow(x, axis, half, half)
+    return halved(x, axis)  # type: ignore[no-any-return]
 
 
 @composed(home="functional")

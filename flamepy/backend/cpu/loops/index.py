@@ -18,10 +18,11 @@ from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
 from .broadcast import offset
 from .maps import map1, same
-from .runs import add_run, copy_run, fill_run, put_run
+from .runs import add_run, copy_back, copy_run, fill_run, put_run, repeat_run
 
 LENGTH = 4096  # elements of a run that one task moves
 NEAR = 16  # rows added one after the other in their own type, at most
+TIMES = 16  # numbers repeated more often are filled in one after the other
 SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that one task makes
 
 
@@ -84,11 +85,14 @@ def put_apart(line, out, start, step):
             out[start + j * step] = line[j]
 
 
-def copy_back(out, x):
-    """out = x, the last one first."""
-    last = np.uintp(x.size - 1)
-    for j in range(np.uintp(out.size)):
-        out[j] = x[last - j]
+@loop
+def strided_repeat(part, out, x, table, k, inner, count, base):
+    """out[r, i, j] = x[base + offset(r) + i] for j < count, a few times each."""
+    blocks = (inner + LENGTH - 1) // LENGTH
+    for t in tasks(part, out.size // (inner * count) * blocks):
+        r, low = t // blocks, t % blocks * LENGTH
+        size, start = min(inner - low, LENGTH), base + offset(table, k, 0, r) + low
+        repeat_run(out[(r * inner + low) * count :], x[start : start + size], count)
 
 
 @loop
@@ -397,8 +401,11 @@ def walk(sizes, strides):
 
 @launcher(name="strided_get")
 def get_launcher(go, outs, ins, sizes, strides, base):
-    """A walk through matrices (m, n) stored as (n, m) with rows `step` apart turns them by tiles."""
+    """A walk through matrices (m, n) stored as (n, m) with rows `step` apart turns them by tiles. Neighbours may be repeated, too."""
     found, k, n, step = walk(sizes, strides)
+    if step == 0 and n < TIMES and k and found[2 * k - 1] == 1:
+        outer = (*found[: k - 1], *found[k : 2 * k - 1])
+        return go(strided_repeat, outs, ins, (table(outer), k - 1, found[k - 1], n, base))
     if outs[0].dtype != ins[0].dtype or outs[0].dtype not in FLOATS or not k or found[2 * k - 1] != 1 or not 1 < found[k - 1] <= step:
         go(strided_get, outs, ins, (table(found), k, n, step, base))
     else:

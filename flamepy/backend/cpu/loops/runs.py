@@ -24,6 +24,24 @@ def copy_run(out, x):
         out[i] = x[i]
 
 
+def copy_back(out, x):
+    """out = x, the last one first."""
+    last = np.uintp(x.size - 1)
+    for j in range(np.uintp(out.size)):
+        out[j] = x[last - j]
+
+
+def repeat_run(out, x, count):
+    """Each number of x `count` times."""
+    if count == 2:
+        for i in range(np.uintp(x.size)):
+            out[i + i], out[i + i + np.uintp(1)] = x[i], x[i]
+    else:
+        for i in range(np.uintp(x.size)):
+            for j in range(np.uintp(count)):
+                out[i * np.uintp(count) + j] = x[i]
+
+
 def add_run(out, x):
     for i in range(out.size):
         out[i] += x[i]
