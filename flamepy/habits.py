@@ -4,7 +4,7 @@ x.size(); add(alpha=)."""
 from __future__ import annotations
 
 import functools
-import inspect
+import sys
 from typing import Any
 
 from .core.door import Door
@@ -52,10 +52,11 @@ def spoken(op: Any, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[s
 
 def composed(name: str, function: Any) -> Any:
     """A function composed of ops that takes these names, too, if it has what they stand for; what is yes or no has to be that."""
-    code, given = function.__code__, inspect.signature(function).parameters.items()
+    code, defaults = function.__code__, function.__defaults__ or ()
     taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     own = {new: old for new, olds in SPELT.items() for old in olds if old in taken and new not in taken}
-    flags = [(i, key, p.default) for i, (key, p) in enumerate(given) if type(p.default) is bool]
+    flags = [(i, taken[i], d) for i, d in enumerate(defaults, code.co_argcount - len(defaults)) if type(d) is bool]
+    flags += [(sys.maxsize, key, d) for key, d in (function.__kwdefaults__ or {}).items() if type(d) is bool]  # never by position
     if not own and not flags:
         return function
 
