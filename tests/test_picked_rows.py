@@ -92,6 +92,12 @@ def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[i
     assert got.tobytes() == wide.astype(F32).tobytes()
     got = same_for_any_workers("take_along", None, F32, [np.empty(x.size, F32)], got, ids.reshape(-1), n, m, inner)[0]
     assert got.tobytes() == np.take_along_axis(wide.astype(F32), ids, 1).tobytes()
+    put = np.zeros(wide.shape, F32)
+    for j in range(m):
+        np.put_along_axis(put, ids[:, j : j + 1], x[:, j : j + 1], 1)
+    blank = [np.empty(put.size, F32)]
+    got = same_for_any_workers("put_along", None, F32, blank, np.zeros(put.size, F32), x.reshape(-1), ids.reshape(-1), n, m, inner, 8)[0]
+    assert got.tobytes() == put.tobytes()
 
 
 def test_many_ids_are_looked_at_in_pieces() -> None:

@@ -38,6 +38,22 @@ def winners(index, rows=0):
     return y
 
 
+@custom(inputs=3, kind="as is", title="scatter", internal=True)
+def put_along(x, src, ids, n=0, m=0, inner=1):
+    """x with y[o, ids[o, j, i], i] = src[o, j, i], as along_at() reads it; of several the last one counts."""
+    y = like(x)
+    launch("put_along", None, (y,), (x, src, ids), (n, m, inner))
+    return y
+
+
+@put_along.differentiable
+def put_along_dx(g, shapes, ids, n, m, inner):
+    size = math.prod(shapes[0])
+    won = winners(placed_ids(ids, n, (size // (n * inner), m, inner), (n * inner, 0, 1), inner), size)
+    there = reshape(ge(won, 0), shapes[0])
+    return where(there, 0.0, g), rows_added(where(there, g, 0.0), won, 1, shapes[1]), None
+
+
 def put(x: Any, flat: Any, src: Any, inner: int = 1) -> Any:
     """x with rows of `inner` numbers replaced at the row numbers `flat`: by those of src, a Tensor of that many, or by one number."""
     rows = x.size // inner if inner else 0
@@ -71,12 +87,27 @@ class Spots:
         a, strides = self.axis, contiguous_strides(self.x.shape)
         return placed_ids(self.ids, self.x.shape[a], self.ids.shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
 
+    @cached_property
+    def reached(self) -> tuple[int, ...]:
+        """The shape of the part of x where something may come."""
+        return (*self.ids.shape[: self.axis], self.x.shape[self.axis], *self.ids.shape[self.axis + 1 :])
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int]:
+        """n, m and inner of along_at()."""
+        a, given = self.axis, self.ids.shape
+        return self.x.shape[a], given[a], math.prod(given[a + 1 :])
+
     def added(self, src: Any) -> Any:
         """What comes to each place of x, added up in order."""
-        a, whole, given = self.axis, self.x.shape, self.ids.shape
-        reached = (*given[:a], whole[a], *given[a + 1 :])
-        total = along_added(src, self.ids, whole[a], given[a], math.prod(given[a + 1 :]), reached)
-        return total if reached == whole else unsliced(total, whole, (0,) * len(whole), (1,) * len(whole))
+        whole, total = self.x.shape, along_added(src, self.ids, *self.sizes, self.reached)
+        return total if self.reached == whole else unsliced(total, whole, (0,) * len(whole), (1,) * len(whole))
+
+    def put(self, src: Any) -> Any:
+        """x with src, as flat as the index or a number, put there."""
+        if isinstance(src, Tensor) and self.reached == self.x.shape and self.size:
+            return put_along(self.x, src, self.ids, *self.sizes)
+        return put(self.x, self.flat, src)
 
     def many(self) -> Any:
         """How many come to each place of x (int64)."""
@@ -121,11 +152,11 @@ def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None =
             src = filled(index.shape if isinstance(index, Tensor) else np.shape(index), src, x.dtype, x.device)
         return scatter_reduce(x, axis, index, src, kinds[reduce])
     if isinstance(src, SCALARS):
-        line, spots, _ = spots_of("scatter", x, axis, index)
-        return reshape(put(line, spots.flat, src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
+        _, spots, _ = spots_of("scatter", x, axis, index)
+        return reshape(spots.put(src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
     x = Tensor.of("scatter", x, getattr(src, "device", None))
-    line, spots, part = spots_of("scatter", x, axis, index, fitting("scatter", x, src))
-    return reshape(put(line, spots.flat, part), x.shape)
+    _, spots, part = spots_of("scatter", x, axis, index, fitting("scatter", x, src))
+    return reshape(spots.put(part), x.shape)
 
 
 @composed

@@ -23,7 +23,7 @@ from ..core.tensor import Tensor
 from ..dtypes import checked_int
 from .picking import checked_index, integers, picked_along, select_rows
 from .scans import cumsum
-from .scattering import fitting, put, spots_of
+from .scattering import fitting, spots_of
 
 MODES = ("raise", "wrap", "clip")
 
@@ -91,8 +91,8 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     """
     shape = np.shape(x)
     x, ids, a, values = along("put_along_axis", x, indices, axis, values)
-    line, spots, part = spots_of("put_along_axis", x, a, ids, values)
-    return reshape(put(line, spots.flat, part), shape)
+    _, spots, part = spots_of("put_along_axis", x, a, ids, values)
+    return reshape(spots.put(part), shape)
 
 
 # ---- masks ---------------------------------------------------------------------------------------------------------------------------

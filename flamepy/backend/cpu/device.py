@@ -35,7 +35,9 @@ COSTLY_SHARE = 4
 COSTLY = {
     "bell", "cos", "erf", "exp", "exp2", "exp_down", "expm1", "log", "log10", "log1p", "log2", "normal_tail", "pow", "sin", "tanh",
 }  # fmt: skip
-MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
+MOVES = frozenset(
+    ("strided_get", "strided_put", "take_rows", "take_along", "put_along", "tri")
+)  # launches that move numbers without looking at them
 FAMILIES = (
     "loops.channels", "loops.remainders",
     "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random", "loops.scan",

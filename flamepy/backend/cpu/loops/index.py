@@ -180,21 +180,34 @@ def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
             if m == 1:
                 for r in range(0 if add else rows):
                     fill_run(out[at + r * inner : at + r * inner + size], 0)
-                add_lines(out[at:], x[first:], ids, first, n, m, inner, inner, end)
+                each_line(out[at:], x[first:], ids, first, n, m, inner, inner, end, add_line, add_beside)
             else:
                 fill_run(total[: n * width], 0)
-                add_lines(total, x[first:], ids, first, n, m, inner, width, end)
+                each_line(total, x[first:], ids, first, n, m, inner, width, end, add_line, add_beside)
                 for r in range(rows):
                     put_run(out[at + r * inner : at + r * inner + size], total[r * width : r * width + size], add)
 
 
-def add_lines(to, x, ids, first, n, m, inner, apart, end):
-    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name."""
+@loop
+def put_along(part, out, x, src, ids, n, m, inner, width):
+    """out = x with out[o, ids[o, j, i], i] = src[o, j, i], j in order: of several the last one counts. A task has `width` columns."""
+    blocks = (inner + width - 1) // width
+    for t in tasks(part, out.size // (n * inner) * blocks):
+        o, lo = t // blocks, t % blocks * width
+        at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
+        rows, size = (1, n * inner) if blocks == 1 else (n, end)
+        for r in range(rows):
+            copy_run(out[at + r * inner : at + r * inner + size], x[at + r * inner : at + r * inner + size])
+        each_line(out[at:], src[first:], ids, first, n, m, inner, inner, end, put_line, put_beside)
+
+
+def each_line(to, x, ids, first, n, m, inner, apart, end, line, beside):
+    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name: line() where inner is 1."""
     if inner == 1:
-        add_line(to[:n], x[:m], ids[0 if ids.size == m else first :])
+        line(to[:n], x[:m], ids[0 if ids.size == m else first :])
     else:
         for j in range(m):
-            add_beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
+            beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
 
 
 def add_line(to, x, ids):
@@ -205,6 +218,16 @@ def add_line(to, x, ids):
 def add_beside(to, x, ids, n, apart):
     for i in range(x.size):
         to[placed(ids[i], n) * apart + np.uintp(i)] += x[i]
+
+
+def put_line(to, x, ids):
+    for i in range(x.size):
+        to[placed(ids[i], to.size)] = x[i]
+
+
+def put_beside(to, x, ids, n, apart):
+    for i in range(x.size):
+        to[placed(ids[i], n) * apart + np.uintp(i)] = x[i]
 
 
 @loop(fixed=True)
@@ -443,10 +466,20 @@ def along_launcher(go, outs, ins, *consts):
     go(take_along, outs, ins, consts)
 
 
+@launcher(name="put_along")
+def put_along_launcher(go, outs, ins, n, m, inner):
+    go(put_along, outs, ins, (n, m, inner, beside_of(outs[0], n, inner)), work=ins[1].size + outs[0].size)
+
+
+def beside_of(y, n, inner):
+    """How many columns a task has: fewer where that leaves less than 8 tasks."""
+    return min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
+
+
 @launcher(name="add_along")
 def add_along_launcher(go, outs, ins, n, m, inner, add):
     (y,), (x, _) = outs, ins
-    width = min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
+    width = beside_of(y, n, inner)
     deals = min(DEALS, y.size // (n * inner) * -(-inner // width), max(16, NEARBY // (n * width)))
     far = go.empty(1 if m == 1 else deals * n * width, float64 if y.dtype in FLOATS else int64)
     go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)

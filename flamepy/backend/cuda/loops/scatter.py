@@ -8,7 +8,6 @@ wide() numbers, float64 for floats: an id may be named very often, and memory ta
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from ....dtypes import FLOATS, float64, int64
 from ...formula.row_words import wide
 from ..runtime.compat import cuda, types
-from ..runtime.family import THREADS, WARP, blocks, kernel, launcher
+from ..runtime.family import THREADS, WARP, Go, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide
 from .moves import place_launcher, take_launcher, within
 from .runs import place, table
@@ -240,6 +239,17 @@ def last_of(out, ids, places):
         out[types.int64(ids[i])] = types.int64(places[i])
 
 
+@kernel
+def put_won(y, x, src, won):
+    """y = src at the place that has won, x where none has."""
+    i = types.int64(block()) * THREADS + thread()
+    if i < y.size:
+        if won[i] >= 0:
+            y[i] = src[won[i]]
+        else:
+            y[i] = x[i]
+
+
 # ---- launcher -------------------------------------------------------------------------------------------------------------------------
 @launcher
 def add_rows(go, outs, ins, inner, add):
@@ -283,8 +293,20 @@ def add_along(go, outs, ins, n, m, inner, add):
     add_rows(go, outs, (x, places_along(go, ids, x.size, n, m, inner)), 1, add)
 
 
+@launcher
+def put_along(go, outs, ins, n, m, inner):
+    (y,), (x, src, ids) = outs, ins
+    won = go.empty(y.size, int64)
+    last_rows(on_integers(go), (won,), (places_along(go, ids, src.size, n, m, inner),))
+    go(put_won, outs, (x, src, won), grid=blocks(y.size))
+
+
 def places_along(go, ids, size, n, m, inner):
     """Where `size` ids, (outer, m, inner), lie in (outer, n, inner)."""
     places, outer = go.empty(size, int64), size // max(1, m * inner)
-    place_launcher(partial(go, dtype=int64), (places,), (ids,), (outer, m, inner), (n * inner, 0, 1), n, inner)
+    place_launcher(on_integers(go), (places,), (ids,), (outer, m, inner), (n * inner, 0, 1), n, inner)
     return places
+
+
+def on_integers(go):
+    return Go(go.device, None, int64, False)
