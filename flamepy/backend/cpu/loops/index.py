@@ -16,11 +16,11 @@ from ..products.gemm import turn_matrix
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
+from .along import DEALS, LENGTH, add_line
 from .broadcast import offset
 from .maps import map1, same
 from .runs import add_run, copy_back, copy_run, fill_run, put_run, repeat_run
 
-LENGTH = 4096  # elements of a run that one task moves
 NEAR = 16  # rows added one after the other in their own type, at most
 TIMES = 16  # numbers repeated more often are filled in one after the other
 SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that one task makes
@@ -122,112 +122,6 @@ def take_run(out, x, index):
     last = x.size - 1
     for i in range(out.size):
         out[i] = x[np.uintp(within(index[i], last))]
-
-
-@loop
-def take_along(part, out, x, ids, n, m, inner):
-    """out[o, j, i] = x[o, ids[o, j, i], i], of n and m rows of `inner`. Where inner is 1 ids may be m alone, the same for each o.
-
-    Negative ids count from the end.
-    """
-    shared = ids.size == m
-    if inner == 1 and m <= LENGTH:
-        for o in tasks(part, out.size // m):
-            first = 0 if shared else o * m
-            take_line(out[o * m : o * m + m], x[o * n : o * n + n], ids[first : first + m])
-    elif inner == 1:
-        blocks = (m + LENGTH - 1) // LENGTH
-        for t in tasks(part, out.size // m * blocks):
-            o, lo = t // blocks, t % blocks * LENGTH
-            end, at, first = min(m, lo + LENGTH), o * m, 0 if shared else o * m
-            take_line(out[at + lo : at + end], x[o * n : o * n + n], ids[first + lo : first + end])
-    else:
-        blocks = (inner + LENGTH - 1) // LENGTH
-        for t in tasks(part, out.size // inner * blocks):
-            r, lo = t // blocks, t % blocks * LENGTH
-            at, end = r * inner, min(inner, lo + LENGTH)
-            take_beside(out[at + lo : at + end], x[r // m * n * inner + lo :], ids[at + lo : at + end], n, np.uintp(inner))
-
-
-def take_line(out, x, ids):
-    for i in range(out.size):
-        out[i] = x[placed(ids[i], x.size)]
-
-
-def take_beside(out, x, ids, n, apart):
-    for i in range(out.size):
-        out[i] = x[placed(ids[i], n) * apart + np.uintp(i)]
-
-
-def placed(i, n):
-    """Which of n an id means."""
-    return min(np.uintp(i + n if i < 0 else i), np.uintp(n - 1))
-
-
-@loop
-def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
-    """The reverse: out[o, ids[o, j, i], i] += x[o, j, i], j in order, from zeros unless `add`.
-
-    A task has `width` neighbouring columns. Their sums are kept in `far`, in wide numbers; for m of 1 there is nothing to sum.
-    """
-    blocks = (inner + width - 1) // width
-    for d in tasks(part, deals):
-        total, count = far[d * n * width :], out.size // (n * inner) * blocks
-        for t in range(count * d // deals, count * (d + 1) // deals):
-            o, lo = t // blocks, t % blocks * width
-            at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
-            rows, size = (1, n * inner) if blocks == 1 else (n, end)
-            if m == 1:
-                for r in range(0 if add else rows):
-                    fill_run(out[at + r * inner : at + r * inner + size], 0)
-                each_line(out[at:], x[first:], ids, first, n, m, inner, inner, end, add_line, add_beside)
-            else:
-                fill_run(total[: n * width], 0)
-                each_line(total, x[first:], ids, first, n, m, inner, width, end, add_line, add_beside)
-                for r in range(rows):
-                    put_run(out[at + r * inner : at + r * inner + size], total[r * width : r * width + size], add)
-
-
-@loop
-def put_along(part, out, x, src, ids, n, m, inner, width):
-    """out = x with out[o, ids[o, j, i], i] = src[o, j, i], j in order: of several the last one counts. A task has `width` columns."""
-    blocks = (inner + width - 1) // width
-    for t in tasks(part, out.size // (n * inner) * blocks):
-        o, lo = t // blocks, t % blocks * width
-        at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
-        rows, size = (1, n * inner) if blocks == 1 else (n, end)
-        for r in range(rows):
-            copy_run(out[at + r * inner : at + r * inner + size], x[at + r * inner : at + r * inner + size])
-        each_line(out[at:], src[first:], ids, first, n, m, inner, inner, end, put_line, put_beside)
-
-
-def each_line(to, x, ids, first, n, m, inner, apart, end, line, beside):
-    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name: line() where inner is 1."""
-    if inner == 1:
-        line(to[:n], x[:m], ids[0 if ids.size == m else first :])
-    else:
-        for j in range(m):
-            beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
-
-
-def add_line(to, x, ids):
-    for i in range(x.size):
-        to[placed(ids[i], to.size)] += x[i]
-
-
-def add_beside(to, x, ids, n, apart):
-    for i in range(x.size):
-        to[placed(ids[i], n) * apart + np.uintp(i)] += x[i]
-
-
-def put_line(to, x, ids):
-    for i in range(x.size):
-        to[placed(ids[i], to.size)] = x[i]
-
-
-def put_beside(to, x, ids, n, apart):
-    for i in range(x.size):
-        to[placed(ids[i], n) * apart + np.uintp(i)] = x[i]
 
 
 @loop(fixed=True)
@@ -399,11 +293,8 @@ def within(i, last):
 
 # ---- launchers ----
 SHORT = 8  # below so many numbers a row, all are added up in float64
-BESIDE = 64  # columns that one task adds along an axis, at most
-NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in a cache
 PIECE = 1 << 14  # ids looked at by one task
 ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
-DEALS = 64  # tasks that share rows, at most
 FEW = 64  # columns one task adds, where there are too few rows to share
 
 
@@ -459,30 +350,6 @@ def put_launcher(go, outs, ins, sizes, strides, base):
 @launcher(name="take_rows")
 def take_launcher(go, outs, ins, inner):
     go(take_rows, outs, ins, (inner,))
-
-
-@launcher(name="take_along")
-def along_launcher(go, outs, ins, *consts):
-    go(take_along, outs, ins, consts)
-
-
-@launcher(name="put_along")
-def put_along_launcher(go, outs, ins, n, m, inner):
-    go(put_along, outs, ins, (n, m, inner, beside_of(outs[0], n, inner)), work=ins[1].size + outs[0].size)
-
-
-def beside_of(y, n, inner):
-    """How many columns a task has: fewer where that leaves less than 8 tasks."""
-    return min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
-
-
-@launcher(name="add_along")
-def add_along_launcher(go, outs, ins, n, m, inner, add):
-    (y,), (x, _) = outs, ins
-    width = beside_of(y, n, inner)
-    deals = min(DEALS, y.size // (n * inner) * -(-inner // width), max(16, NEARBY // (n * width)))
-    far = go.empty(1 if m == 1 else deals * n * width, float64 if y.dtype in FLOATS else int64)
-    go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)
 
 
 @launcher(name="add_rows")
