@@ -184,7 +184,8 @@ KERNELS = {
         Kernel("layer_norm-dx@131072x1024", ROWS, 1024, layer_norm, 12, backward=True),
         Kernel("rms_norm@131072x1024", ROWS, 1024, rms_norm, 8),
         Kernel("cross_entropy-bf16@16384x50304", 16384, 50304, cross_entropy, 2, "bfloat16", apart=False),
-        Kernel("cross_entropy-dx-bf16@16384x50304", 16384, 50304, cross_entropy, 4, "bfloat16", backward=True, apart=False),
+        # The gradient of a leaf is float32; below a layer in bfloat16, which rounds it, it is bfloat16 as in PyTorch: see gpt2-124m.
+        Kernel("cross_entropy-dx-bf16@16384x50304", 16384, 50304, cross_entropy, 6, "bfloat16", backward=True, apart=False),
         Kernel("mean@256M", 2 * ROWS, 1024, mean, 4, apart=False),
     )
 }

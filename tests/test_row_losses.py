@@ -20,6 +20,7 @@ import flamepy.nn.functional as F
 from flamepy.backend.cpu.device import loop_named
 from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
+from flamepy.engine.backward import Cotangents
 from flamepy.ops import loss_bodies
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -291,3 +292,42 @@ def test_the_second_and_third_derivative_of_cross_entropy(dtype: Any, reduction:
     for ours, theirs in zip(*found, strict=True):
         tolerance = {fp.float64: 1e-10, fp.float32: 1e-5}.get(dtype, 2e-2)
         np.testing.assert_allclose(ours, theirs, tolerance, tolerance * np.abs(theirs).max())
+
+
+def bfloat_head(device: Any, what: str, narrow: bool) -> list[np.ndarray]:
+    """The loss and the gradients of a bfloat16 layer whose logits are used as `what` says; not `narrow`: cotangents are all float32."""
+    rng = np.random.default_rng(3)
+    h = fp.tensor(rng.standard_normal((2, 6, 5)), dtype="bfloat16", device=device, requires_grad=what != "frozen")
+    w, b = (fp.tensor(rng.standard_normal(s), dtype="bfloat16", device=device, requires_grad=True) for s in ((9, 5), (9,)))
+    ids = fp.tensor(rng.integers(0, 9, (2, 6)), device=device)
+    seen: list[Any] = []
+    dtypes = []
+    with pytest.MonkeyPatch.context() as patch:
+        ask = Cotangents.narrow
+        patch.setattr(Cotangents, "narrow", lambda self, entry: narrow and (dtypes.append(ask(self, entry)) or dtypes[-1]))
+        y = F.linear(h, w, None if what == "no bias" else b)
+        if what == "hook":
+            y.register_hook(lambda g: seen.append(g) or g * 2)
+        logits = y.reshape(12, 9) if what == "flat" else y
+        loss = F.cross_entropy(logits, ids.reshape(12) if what == "flat" else ids, label_smoothing=0.1 if what == "smoothed" else 0.0)
+        loss = loss + y.to("float32").square().mean() if what == "used twice" else loss
+        grads = loss.backward(retain_graph=what == "twice")
+        grads = loss.backward() if what == "twice" else grads
+    if narrow:
+        assert any(dtypes) == (what not in ("frozen", "hook", "used twice")), (what, dtypes)
+    return [loss.to("float32").numpy(), *[grads[t].to("float32").numpy() for t in (h, w, b) if t in grads]]
+
+
+@pytest.mark.parametrize("what", ["usual", "flat", "no bias", "smoothed", "frozen", "hook", "used twice", "twice"])
+def test_a_layer_that_rounds_its_cotangent_gets_it_rounded(what):
+    """The same bits, in a third of the bytes."""
+    for got, want in zip(bfloat_head("plain", what, True), bfloat_head("plain", what, False), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_sure_class_keeps_its_gradient_in_bfloat16():
+    """p - 1 of a p near 1: what is left is rounded once."""
+    h = fp.tensor([[1.0]], dtype="bfloat16", device="plain", requires_grad=True)
+    w = fp.tensor([[8.0], [0.0]], dtype="bfloat16", device="plain")
+    grads = F.cross_entropy(F.linear(h, w), fp.tensor([0], device="plain")).backward()
+    assert grads[h].item() == pytest.approx(-8 / (1 + np.exp(8.0)), rel=1e-2)

@@ -13,7 +13,7 @@ from ..core.backward import hooked, seed_of, walk
 from ..core.door import Door
 from ..core.gradients import GradientMap as Gradients
 from ..core.modes import thread
-from ..core.op import over
+from ..core.op import REGISTRY, over
 from ..core.tape import TapeEntry, reachable
 from ..dtypes import HALF, float32
 from .autocast import here
@@ -74,11 +74,15 @@ class Cotangents(plain.Cotangents):
     def narrow(self, entry: TapeEntry) -> bool:
         """Whether the cotangent of the first input may be bfloat16: who made this input rounds what arrives before a product reads it, and
         nothing else arrives there, or looks at it. What comes later all the same is added in float32."""
-        node = entry.inputs[0]
-        forms = getattr(node.call.op, "forms", None) if type(node) is TapeEntry else None  # forms.py
-        if forms is None or not forms.rounds(node) or self.tracked:
-            return False
-        return not (node.hooks or node.retained or node.serial in self.values)
+        node: Any = entry.inputs[0]
+        told: Any = self.tracked
+        while type(node) is TapeEntry and not told:
+            told = node.hooks or node.retained or node.serial in self.values
+            if node.call.op is not REGISTRY["view"]:  # which hands it on as it is
+                forms = getattr(node.call.op, "forms", None)  # forms.py
+                return not told and forms is not None and forms.rounds(node)
+            node = node.inputs[0]
+        return False
 
     def behind_cast(self, entry: TapeEntry) -> tuple[Any, Any]:
         """The float32 leaf that the entry of a cast rounded, and its spec then: the first gradient of the 16-bit copy is handed on as it

@@ -19,7 +19,7 @@ from ..core.ops.pointwise import add, div, eq, log_op, maximum_op, mul, ne, neg,
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, HALF, checked_number, float32
+from ..dtypes import FLOATS, HALF, bfloat16, checked_number, float32
 from ..engine.kept import number
 from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row, nll_dx_row, nll_row
@@ -93,8 +93,8 @@ def half_cross_entropy(x, ids, found, smoothing=0.0, z_loss=0.0, ignore=-100, re
 
 
 @half_cross_entropy.backward
-def half_cross_entropy_dx(g, x, ids, found, kept, smoothing, z_loss, ignore, reduction):
-    dx = like(x, dtype=float32)
+def half_cross_entropy_dx(g, x, ids, found, kept, narrow_dx, smoothing, z_loss, ignore, reduction):
+    dx = like(x, dtype=bfloat16 if narrow_dx and x.dtype == bfloat16 else float32)
     if x.size:
         numbers = number(float(smoothing), float32), number(float(z_loss), float32)
         consts = (*numbers, ignore, reduction == "mean", reduction == "none", *x.shape)

@@ -195,8 +195,8 @@ def half_cross_entropy_dx_row(r, dx, g, x, ids, found, kept, smoothing, z, ignor
     factor = scale / total * growth(top, total, z)
     put_row(gradient, cols, dx, x, top, factor, spread)
     barrier()
-    if lane() == 0:
-        dx[own] -= scale * (1.0 - smoothing)
+    if lane() == 0:  # rounded once: near 1 a bfloat16 has no digits of what is left to 1
+        dx[own] = (exp_down(x[own] - top) * factor - spread) - scale * (1.0 - smoothing)
 
 
 # ---- losses of log-probabilities ---------------------------------------------------------------------------------------------------

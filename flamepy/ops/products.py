@@ -203,6 +203,12 @@ def reads_rounded(entry: Any) -> bool:
     return entry.call.ins[3] is None and entry.inputs[0] is not None
 
 
+@rounds(linear)
+def reads_bfloat16(entry: Any) -> bool:
+    """The same of a linear whose input is bfloat16: without an activation nothing reads the cotangent before it is rounded."""
+    return reads_rounded(entry) and entry.call.ins[0].dtype == bfloat16 and not entry.attributes["activation"]
+
+
 def keeps_product(entry: Any) -> bool:
     """Whether the result is the activation of what is kept: there is no residual, and the derivative does not read the result."""
     name = entry.attributes["activation"]
