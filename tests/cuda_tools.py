@@ -77,7 +77,7 @@ def machine_code(gpu: Any, starts: tuple[str, ...]) -> Iterator[tuple[str, str, 
     for kernel in [k for k in gpu.kernels.values() if k.name.startswith(starts)]:
         for kinds in kernel.variants:
             binary = kernel.binary(kinds)
-            older = [] if binary.given else TARGETS[:1]  # these have other kernels than those with much shared memory
+            older = [] if "_mma_128_2_" in kernel.name else TARGETS[:1]  # these have another kernel for the widest rows
             three = "_mma" in kernel.name and "float16" not in binary.name.replace("bfloat16", "")
             chosen += [for_gpu(binary, cc) for cc in ((*older, *TARGETS[1:]) if three else TARGETS[1:2])]
     for binary, found in zip(chosen, listings(chosen), strict=True):

@@ -188,21 +188,24 @@ def test_fused_operands_stay_where_they_are_and_the_order_of_warps_does_not_matt
     close(found[0][1], np.stack([p.numpy().transpose(0, 2, 1, 3) for p in grads[:3]], axis=2), LEAST[dtype])
 
 
-@pytest.mark.parametrize(("width", "masked", "major"), [(128, False, 8), (128, True, 8), (96, True, 8), (128, False, 10)])
-def test_wide_rows_of_other_gpus(width: int, masked: bool, major: int) -> None:
-    """Of the widest fewer rows a warp before sm_90, and smaller tiles from sm_100 on: what fits into registers there."""
+@pytest.mark.parametrize(("width", "masked", "cc"), [(128, False, (8, 0)), (128, True, (8, 0)), (64, False, (8, 9)), (128, False, (10, 0))])
+def test_other_gpus(width: int, masked: bool, cc: tuple[int, int]) -> None:
+    """Of the widest fewer rows a warp before sm_90, and smaller tiles from sm_100 on: what fits into registers there. Two tiles in shared
+    memory, not three, where it has 100 KB."""
     driver: Any = import_module("flamepy.backend.cuda.runtime.emulated").Driver()
-    driver.cc = (major, 0)
+    driver.cc, binaries, load = cc, [], driver.load
+    driver.load = lambda binary: binaries.append(binary) or load(binary)
     gpu = import_module("flamepy.backend.cuda.device").CudaDevice(driver, 0)
-    arrays, mask, g = draw((1, 1, 70, 90, width, 88), bfloat16, (1, 1, 70, 90) if masked else None)
+    arrays, mask, g = draw((1, 1, 70, 90, width, min(width, 88)), bfloat16, (1, 1, 70, 90) if masked else None)
     y, grads = exact(arrays, mask, 0.3, True, g)
     for mine, theirs in zip(run(gpu, arrays, mask, g, 0.3, True), [y, *grads], strict=True):
         if mine is not None:
             close(mine, theirs, LEAST[bfloat16])
-    if major < 9:  # the assembler below takes no more than sm_90; of sm_100 the next test looks at the code
+    if cc == (8, 0):  # of sm_100 the next test looks at the code
         check_code(gpu, {"attention_mma": "HMMA"})
     (forward,) = [k.name for k in gpu.kernels.values() if k.name.startswith(f"attention_mma_{width}")]
-    assert forward.startswith(f"attention_mma_{width}_{1 if width == 128 and major == 8 else 2}_"), "32 rows a warp where they fit"
+    assert forward.startswith(f"attention_mma_{width}_{1 if width == 128 and cc < (9, 0) else 2}_"), "32 rows a warp where they fit"
+    assert (max([b.given for b in binaries]) > 48 << 10) == (cc != (8, 9))
 
 
 @pytest.mark.parametrize("cc", [(9, 0), (10, 0)])

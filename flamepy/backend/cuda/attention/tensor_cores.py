@@ -1,8 +1,9 @@
 """Scaled dot-product attention of 16-bit numbers on the tensor cores: products of 16-bit factors with float32 sums, softmax in float32.
 
-As in attention.py a block has a tile of rows, four warps with 16 TALL rows each, and goes over tiles of keys; the next tile's keys and
-values are copied into shared memory while this one is worked on, one barrier a tile. Scores, weights and sums stay in registers: what one
-product gives is the left factor of the next (Dao 2023, arXiv:2307.08691). Exponents are counted in powers of two: `unit` is scale log2(e).
+As in attention.py a block has a tile of rows, four warps with 16 TALL rows each, and goes over tiles of keys; while one is worked on, keys
+and values of the next, with three STAGES of the next two, are copied into shared memory; one barrier a tile. Scores, weights and sums stay
+in registers: what one product gives is the left factor of the next (Dao 2023, arXiv:2307.08691). Exponents are counted in powers of two:
+`unit` is scale log2(e).
 The largest score so far is not followed closely: sums are scaled anew only when one is larger by SLACK.
 """
 
@@ -29,8 +30,9 @@ DOWN = 16  # rows that the threads of a block copy at once, 16 bytes each
 STEP = 144  # bytes from row to row in shared memory: eight rows begin in different banks
 DEEP = 4  # WIDE / 16
 SCORES, SUMS = 64, 64  # numbers of a tile of scores, and of results, that a lane has
-PAIR = 2 * N * STEP  # bytes of keys and values, of which there are two
-STORED, OWN, ROOMS = 0, PAIR, PAIR + ROWS * STEP  # whether the block's rows stay in shared memory, where they are; bytes of all
+STAGES, BEHIND, AHEAD = 3, 1, 2 * N  # tiles in shared memory; how many may still come while one is used; keys until the last of them
+PAIR, LAST = 2 * N * STEP, 4 * N * STEP  # bytes of keys and values of a tile; where the last stage begins
+STORED, OWN, ROOMS = 0, PAIR, 3 * PAIR  # whether the block's rows stay in shared memory, where they are; bytes of all
 WIDTHS = 16, 32, 64, 80, 96, 128
 WIDEST = 128
 BESIDE = 64  # pairs of batch and head whose tiles are made side by side: what they read stays in the GPU's cache
@@ -44,19 +46,25 @@ def down_of(wide: int) -> int:
     return THREADS_OF >> (wide // 8 - 1).bit_length()
 
 
+def stages_of(cc: tuple[int, ...]) -> int:
+    """How many tiles lie in shared memory: three where two blocks that have them fit on a multiprocessor, not where it has 100 KB."""
+    return 2 if (8, 6) <= cc[:2] < (9, 0) or cc >= (12, 0) else 3
+
+
 def sizes_of(width: int, masked: bool, cc: tuple[int, ...]) -> dict[str, int]:
     """The sizes of a kernel for rows of so many columns. Tiles are smaller with a mask, whose numbers take registers, too. Wide rows of the
-    block's own stay in shared memory, where else the second tile takes their place. The assembler spreads sums over more registers than
-    there are: of the widest a warp has 16 rows before sm_90, and tiles of 16 from sm_100 on, so that another assembler has room as well."""
+    block's own stay in shared memory, where else the tiles after the first take their place. The assembler spreads sums over more registers
+    than there are: of the widest a warp has 16 rows before sm_90, and tiles of 16 from sm_100 on, so that another has room as well."""
     wide = next(w for w in WIDTHS if width <= w)
     tall = 2 if wide <= 96 or cc >= (9, 0) else 1
     least = masked or (wide > 96 and cc >= (10, 0))
     far, n, step, rows = int(wide > 64 and tall == 2), 64 >> (least + (wide > 64)), 2 * wide + 16, 64 * tall
-    pair = 2 * n * step
+    stages, pair = stages_of(cc), 2 * n * step
+    own = stages * pair if far else pair
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "DOWN": down_of(wide), "STEP": step, "DEEP": wide // 16,
-        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "PAIR": pair, "STORED": far, "OWN": pair << far,
-        "ROOMS": max((pair << far) + rows * step, 2 * pair),
+        "SCORES": tall * n // 2, "SUMS": tall * wide // 2, "STAGES": stages, "BEHIND": stages - 2, "AHEAD": (stages - 1) * n,
+        "PAIR": pair, "LAST": (stages - 1) * pair, "STORED": far, "OWN": own, "ROOMS": max(own + rows * step, stages * pair),
     }  # fmt: skip
 
 
@@ -128,17 +136,26 @@ def copy_numbers(to, x, at, step, count, left, width):
 
 
 def stage_pair(to, x, x_at, x_step, z, z_at, z_step, left, d, e, fast):
-    """Tiles of two buffers, one after the other, and all that was begun before: a group of copies."""
+    """The same for two buffers, one after the other."""
     stage_tile(to, x, x_at, x_step, left, d, fast)
     stage_tile(to + N * STEP, z, z_at, z_step, left, e, fast)
-    commit()
 
 
-def arrive():
-    """Wait until all that the block has begun to copy is there."""
+def arrive(behind):
+    """What the block has begun to copy is a group. Wait until all of them but so many are there, and all threads have come so far."""
     commit()
-    wait(0)
+    wait(behind)
     barrier()
+
+
+def following(room, here):
+    """The stage after this one."""
+    return room if here == short(room + LAST) else short(here + PAIR)
+
+
+def vacant(room, here):
+    """The stage before this one: a tile that all have done with."""
+    return short(room + LAST) if here == room else short(here - PAIR)
 
 
 def starts(layout, m_layout, pair, heads):
@@ -176,6 +193,13 @@ def place_of(tiles):
     return group * BESIDE + pair, tile
 
 
+def longest(rows):
+    """(pair, first row) of this block: the last rows, which see most keys, begin."""
+    tiles = divided(rows + ROWS - 1, ROWS)[0]
+    pair, tile = place_of(tiles)
+    return pair, short((tiles - 1 - tile) * ROWS)
+
+
 def grow(s, acc, top, total, factor):
     """(sums, largest scores, totals) that fit to a tile of products. They stay as they are while no score is much larger than before:
     weights are then up to 2 to the SLACK, in the totals as well."""
@@ -203,29 +227,30 @@ def scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal
 def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """y and kept. A block: a tile of rows of one (batch, head). even: everything lies so that 16 bytes can be read at once."""
     room, mine, warp = short(shared(ROOMS)), piece_to(STEP, WIDE), thread() // 32
-    tiles = divided(rows + ROWS - 1, ROWS)[0]
-    pair, tile = place_of(tiles)
-    first = short((tiles - 1 - tile) * ROWS)  # these see most keys
+    pair, first = longest(rows)
     q_at, k_at, v_at, y_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8)
     k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
     stage_own(room + OWN + mine, q, q_at + first * layout[3] + piece_from(layout[3], WIDE), layout[3], rows - first, d, fast)
+    at, here, seen = short(0), room, short(min(keys, first + ROWS) if is_causal else keys)
     stage_pair(room + mine, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)
-    wait(0)
-    barrier()
+    arrive(0)
     a = own_factor(room + OWN + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
     unit, own = scale * LOG2E, short(first + warp * (16 * TALL))
     simple = mask is None and scale > 0.0  # then the largest product has the largest score
     factor = unit if simple else real(1)
     top, total, acc = filled(LINES, -INF), filled(LINES, 0.0), filled(SUMS, 0.0)
-    at, here, seen = short(0), room, short(min(keys, first + ROWS) if is_causal else keys)
-    while at < seen:
-        wait(0)
-        barrier()
-        low, there = short(at + N), short(2 * room + PAIR - here)
-        if low < seen:
+    if STAGES > 2:
+        barrier()  # all have read what lies there
+        if seen > N:
             k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
-            stage_pair(there + mine, k, k_at, layout[7], v, v_at, layout[11], keys - low, d, e, fast)
+            stage_pair(room + PAIR + mine, k, k_at, layout[7], v, v_at, layout[11], keys - N, d, e, fast)
+    while at < seen:
+        arrive(BEHIND)
+        far = short(at + AHEAD)
+        if far < seen:
+            k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
+            stage_pair(vacant(room, here) + mine, k, k_at, layout[7], v, v_at, layout[11], keys - far, d, e, fast)
         if not is_causal or at < own + 16 * TALL:
             s = times_own(filled(SCORES, 0.0), a, q, here, STEP, TALL, DEEP)
             s = scores(s, unit, simple, mask, m_at, m_layout, own, at, rows, keys, is_causal)
@@ -233,7 +258,7 @@ def attention_mma(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d
             s = mapped(weight, LINES, s, (mapped(shift_of, LINES, top, ()), factor))
             total = mapped(plus, LINES, total, (folded(plus, LINES, s, 1),))
             acc = times(acc, rounded(s, q), q, here + N * STEP, STEP, TALL)
-        at, here = low, there
+        at, here = short(at + N), following(room, here)
     share = mapped(inverse, LINES, folded(plus, LINES, total, 4), ())
     each(keep_row, LINES, top, (kept, share, pair * rows + own, rows - own))
     put_rows(y, y_at + own * layout[15], layout[15], rows - own, e, mapped(product, LINES, acc, (share,)), even)

@@ -12,7 +12,7 @@ from ....core.words import log, real
 from ..loops.vectors import aligned, load4, store4
 from ..loops.words import barrier, block, thread
 from ..products.fragments import each, left_factor, mapped, rounded, times, times_stored, times_turned
-from ..products.tensor import copy1, divided, shared, wait
+from ..products.tensor import copy1, divided, shared
 from ..products.tile_words import as_stored, cut, cut_turned, of_columns, of_mask, own_factor, piece_from, piece_to, short, times_own
 from ..products.tiles import filled, sized
 from ..runtime.compat import cuda
@@ -25,14 +25,18 @@ from .tensor_cores import (
     WIDTHS,
     arrive,
     down_of,
+    following,
     is_even,
+    longest,
     place_of,
     product,
     put_number,
     put_rows,
     stage_own,
     stage_pair,
+    stages_of,
     starts,
+    vacant,
     weight,
     with_mask,
 )
@@ -42,23 +46,26 @@ TALL, LINES = 2, 4
 ROWS, N, PART = 128, 32, 16  # rows (or keys) of a block, of the tiles it goes over, and of what a warp works on at once
 STEP, DEEP = 144, 4
 SCORES, SUMS = 16, 64
-PAIR, STAGES = 2 * N * STEP, 4 * N * STEP
-STORED, NUMBERS = 0, (4 * N + ROWS) * STEP  # whether a block's keys (dq: rows of g) stay in shared memory; where all that does ends
-ROOMS = NUMBERS + 16 * N  # with numbers of the rows of two tiles
+STAGES, BEHIND, AHEAD = 3, 1, 2 * N
+PAIR = 2 * N * STEP + 8 * N  # bytes of a stage: dkv's have numbers of their rows, too
+LAST, REST = 2 * PAIR, 2 * N * STEP  # where the last stage begins; where the numbers are in one
+STORED, STAY, ROOMS = 0, 3 * PAIR, 3 * PAIR + ROWS * STEP  # whether a block's keys (dq: rows of g) stay; where; bytes of all
 
 
-def sizes_of(width: int, most: int, widest: int, stay: int) -> dict[str, int]:
+def sizes_of(width: int, most: int, widest: int, stay: int, cc: tuple[int, ...]) -> dict[str, int]:
     """The sizes of a kernel for rows of so many columns, which goes over tiles of `most` rows, fewer where these are wide. A warp has 32
     rows where registers are enough, else 16: up to the `widest`, where one factor of the block's own is STORED in shared memory besides
-    those that `stay` there in any case."""
+    those that `stay` there in any case; where the others lie tiles come, with three stages those after the first."""
     wide = next(w for w in WIDTHS if width <= w)
     n, tall = most if wide <= 80 else most // 2, 2 if wide <= widest else 1
-    step, rows, stored = 2 * wide + 16, 64 * tall, int(wide == widest)
-    numbers = (4 * n + (stay + stored) * rows) * step
+    step, rows, stored, stages = 2 * wide + 16, 64 * tall, int(wide == widest), stages_of(cc)
+    rest, pair = 2 * n * step, 2 * n * step + 8 * n * stay
+    kept = max(stages * pair, (stages - 2) * pair + (2 - stay - stored) * rows * step)
     return {
         "WIDE": wide, "TALL": tall, "LINES": 2 * tall, "ROWS": rows, "N": n, "STEP": step, "DEEP": wide // 16, "DOWN": down_of(wide),
-        "SCORES": tall * PART // 2, "SUMS": tall * wide // 2, "PAIR": 2 * n * step, "STAGES": 4 * n * step, "STORED": stored,
-        "NUMBERS": numbers, "ROOMS": numbers + 16 * n,
+        "SCORES": tall * PART // 2, "SUMS": tall * wide // 2, "STAGES": stages, "BEHIND": stages - 2, "AHEAD": (stages - 1) * n,
+        "PAIR": pair, "LAST": (stages - 1) * pair, "REST": rest, "STORED": stored, "STAY": kept,
+        "ROOMS": kept + (stay + stored) * rows * step,
     }  # fmt: skip
 
 
@@ -105,11 +112,10 @@ def row_stats(stats, packed, g, y, kept, layout, heads, rows, e, count, even):
 
 
 def stage_both(to, x, x_at, x_step, there, z, z_at, z_step, left, d, e, fast):
-    """The block's ROWS rows of two buffers, until they are in shared memory."""
+    """Begin to copy the block's ROWS rows of two buffers to shared memory."""
     mine = piece_to(STEP, WIDE)
     stage_own(to + mine, x, x_at + piece_from(x_step, WIDE), x_step, left, d, fast)
     stage_own(there + mine, z, z_at + piece_from(z_step, WIDE), z_step, left, e, fast)
-    arrive()
 
 
 # ---- dk and dv -----------------------------------------------------------------------------------------------------------------------
@@ -141,25 +147,29 @@ def attention_mma_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, heads, 
     first = short(tile * ROWS)  # the first are seen by most rows
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8) and aligned(g, 8)
-    values, numbers = room + STAGES, room + NUMBERS  # values stay there: registers are few
-    own_k = room + STORED * (STAGES + ROWS * STEP)
+    values, own_k = room + STAY, room + (STAY + ROWS * STEP if STORED else BEHIND * PAIR)  # values stay: registers are few
     stage_both(own_k, k, k_at + first * layout[7], layout[7], values, v, v_at + first * layout[11], layout[11], keys - first, d, e, fast)
-    a_k = own_factor(own_k + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
-    barrier()
-    unit, own, v_own = scale * LOG2E, short(first + warp * (16 * TALL)), short(values + warp * (16 * TALL * STEP))
-    acc_k, acc_v = filled(SUMS, 0.0), filled(SUMS, 0.0)
     at, here, s_at = short(first if is_causal else 0), room, pair * rows
     q_to, g_to = q_at + at * layout[3] + piece_from(layout[3], WIDE), g_at + at * layout[15] + piece_from(layout[15], WIDE)
-    stage_stats(numbers, stats, s_at + at, rows - at)
-    stage_pair(room + mine, q, q_to, layout[3], g, g_to, layout[15], rows - at, d, e, fast)
+    if STAGES > 2:
+        stage_stats(room + REST, stats, s_at + at, rows - at)
+        stage_pair(room + mine, q, q_to, layout[3], g, g_to, layout[15], rows - at, d, e, fast)
+        q_to, g_to = q_to + N * layout[3], g_to + N * layout[15]
+    arrive(0)
+    a_k = own_factor(own_k + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
+    barrier()
+    far, acc_k, acc_v = short(at + BEHIND * N), filled(SUMS, 0.0), filled(SUMS, 0.0)
+    if far < rows:
+        stage_stats(room + (BEHIND * PAIR + REST), stats, s_at + far, rows - far)
+        stage_pair(room + BEHIND * PAIR + mine, q, q_to, layout[3], g, g_to, layout[15], rows - far, d, e, fast)
+    unit, own, v_own = scale * LOG2E, short(first + warp * (16 * TALL)), short(values + warp * (16 * TALL * STEP))
     while at < rows:
-        wait(0)
-        barrier()
-        low, there, told = short(at + N), short(2 * room + PAIR - here), numbers if here == room else numbers + 8 * N
-        if low < rows:
+        arrive(BEHIND)
+        low, told, far, there = short(at + N), short(here + REST), short(at + AHEAD), vacant(room, here)
+        if far < rows:
             q_to, g_to = q_to + N * layout[3], g_to + N * layout[15]
-            stage_stats(2 * numbers + 8 * N - told, stats, s_at + low, rows - low)
-            stage_pair(there + mine, q, q_to, layout[3], g, g_to, layout[15], rows - low, d, e, fast)
+            stage_stats(there + REST, stats, s_at + far, rows - far)
+            stage_pair(there + mine, q, q_to, layout[3], g, g_to, layout[15], rows - far, d, e, fast)
         while at < low:
             if at < rows and (not is_causal or short(at + PART) > own):
                 s = times_own(filled(SCORES, 0.0), a_k, q, here, STEP, TALL, DEEP)
@@ -167,8 +177,8 @@ def attention_mma_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, heads, 
                 p = turned_weights(s, unit, told, mask, m_at, m_layout, own, at, rows, keys, is_causal)
                 acc_v = times(acc_v, rounded(p, q), q, here + N * STEP, STEP, TALL)
                 acc_k = times(acc_k, rounded(mapped(product, LINES, p, (dp,)), q), q, here, STEP, TALL)
-            at, here, told = short(at + PART), short(here + PART * STEP), told + 4 * PART
-        here = there
+            at, here, told = short(at + PART), short(here + PART * STEP), short(told + 4 * PART)
+        here = following(room, short(here - N * STEP))
     put_rows(dv, v_at + own * layout[11], layout[11], keys - own, e, acc_v, even)
     put_rows(dk, k_at + own * layout[7], layout[7], keys - own, d, mapped(product, LINES, acc_k, (scale,)), even)
 
@@ -198,33 +208,33 @@ def weights(s, unit, level, mask, m_at, m_layout, own, at, rows, keys, is_causal
 @kernel(threads=THREADS_OF, together=2)
 def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
     """dq, and dmask (batch, heads, rows, keys). A block: a tile of rows of one (batch, head)."""
-    room, piece, warp = short(shared(NUMBERS)), piece_to(STEP, WIDE), thread() // 32
-    tiles = divided(rows + ROWS - 1, ROWS)[0]
-    pair, tile = place_of(tiles)
-    first = short((tiles - 1 - tile) * ROWS)
+    room, piece, warp = short(shared(ROOMS)), piece_to(STEP, WIDE), thread() // 32
+    pair, first = longest(rows)
     q_at, k_at, v_at, g_at, m_at = starts(layout, m_layout, pair, heads)
     fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8) and aligned(g, 8)
-    g_to, q_from, g_from = room + (STAGES if STORED else ROWS * STEP), q_at + first * layout[3], g_at + first * layout[15]
-    stage_both(room, q, q_from, layout[3], g_to, g, g_from, layout[15], rows - first, d, e, fast)
-    a_q = left_factor(room + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
+    q_to, g_to = room + BEHIND * PAIR, room + (STAY if STORED else BEHIND * PAIR + ROWS * STEP)
+    stage_both(q_to, q, q_at + first * layout[3], layout[3], g_to, g, g_at + first * layout[15], layout[15], rows - first, d, e, fast)
+    k_at, v_at, whole = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE), not is_causal or dmask is not None
+    at, here, seen = short(0), room, short(keys if whole else min(keys, first + ROWS))
+    if STAGES > 2:
+        stage_pair(room + piece, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)
+        k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
+    arrive(0)
+    a_q = left_factor(q_to + warp * (16 * TALL * STEP), STEP, TALL, DEEP)
     a_g = own_factor(g_to + warp * (16 * TALL * STEP), STEP, TALL, DEEP, STORED)
     barrier()
-    unit, own, none = scale * LOG2E, short(first + warp * (16 * TALL)), filled(LINES, 0.0)
-    base = pair * rows + own
+    if seen > BEHIND * N:
+        stage_pair(room + BEHIND * PAIR + piece, k, k_at, layout[7], v, v_at, layout[11], keys - BEHIND * N, d, e, fast)
+    unit, own, none, acc = scale * LOG2E, short(first + warp * (16 * TALL)), filled(LINES, 0.0), filled(SUMS, 0.0)
+    base, mine = pair * rows + own, short(keys if whole else min(keys, own + 16 * TALL))  # what the warp sees
     level = each(stat_of, LINES, none, (stats, base, rows - own))
     sums = each(stat_of, LINES, none, (stats, stats.size // 2 + base, rows - own))
-    acc, whole = filled(SUMS, 0.0), not is_causal or dmask is not None
-    at, here, seen = short(0), room, short(keys if whole else min(keys, first + ROWS))
-    mine = short(keys if whole else min(keys, own + 16 * TALL))  # what the warp sees
-    k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
-    stage_pair(room + piece, k, k_at, layout[7], v, v_at, layout[11], keys, d, e, fast)
     while at < seen:
-        wait(0)
-        barrier()
-        low, there = short(at + N), short(2 * room + PAIR - here)
-        if low < seen:
+        arrive(BEHIND)
+        low, far = short(at + N), short(at + AHEAD)
+        if far < seen:
             k_at, v_at = k_at + N * layout[7], v_at + N * layout[11]
-            stage_pair(there + piece, k, k_at, layout[7], v, v_at, layout[11], keys - low, d, e, fast)
+            stage_pair(vacant(room, here) + piece, k, k_at, layout[7], v, v_at, layout[11], keys - far, d, e, fast)
         while at < low:
             if at < mine:
                 s = times_turned(filled(SCORES, 0.0), a_q, q, here, STEP, TALL)
@@ -235,7 +245,7 @@ def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads
                     each(put_number, LINES, ds, (dmask, base * keys + at, keys, rows - own, keys - at))
                 acc = times(acc, rounded(ds, q), q, here, STEP, TALL)
             at, here = short(at + PART), short(here + PART * STEP)
-        here = there
+        here = following(room, short(here - N * STEP))
     put_rows(dq, q_at + own * layout[3], layout[3], rows - own, d, mapped(product, LINES, acc, (scale,)), even)
 
 
@@ -250,8 +260,8 @@ def launch(go, outs, ins, layout, sizes, scale, is_causal):
     go(sized(row_stats, SPAN=span), (stats, packed), (g, y, kept), consts, grid=blocks(count, THREADS // span))
     if packed is not None:
         g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
-    given = g, stats, q, k, v, mask
+    given, cc = (g, stats, q, k, v, mask), go.device.driver.cc
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    over_rows, over_keys = sizes_of(max(d, e), 32, 80, 1), sizes_of(max(d, e), 64, 96, 0)
+    over_rows, over_keys = sizes_of(max(d, e), 32, 80, 1, cc), sizes_of(max(d, e), 64, 96, 0, cc)
     go(sized(attention_mma_dkv, **over_rows), (dk, dv), given, consts, grid=batch * heads * blocks(keys, over_rows["ROWS"]))
     go(sized(attention_mma_dq, **over_keys), (dq, dmask), given, consts, grid=batch * heads * blocks(rows, over_keys["ROWS"]))
