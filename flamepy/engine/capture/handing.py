@@ -67,6 +67,8 @@ def handed_out(steps: Sequence[Any], outputs: Sequence[Any], kept: Sequence[int]
 
 def with_calls(steps: Sequence[Step | Action], handed: dict[int, Handed]) -> list[Step | Action]:
     """The steps, with an action in the place of those that name such results."""
+    if not handed:
+        return list(steps)
     found: list[Step | Action] = []
     begun: set[int] = set()
     for s in steps:

@@ -44,10 +44,9 @@ class Program:
         set_places = [outputs[value[0]].number for _, _, _, value in sets if isinstance(value, tuple)]
         self.handed = handed = handed_out(steps, outputs, [*recorder.inputs, *set_places], sizes, self.device)
         lives = lives_of(steps, outputs, recorder.inputs, sizes, self.device.checks_late)
-        self.memory = self.arena_for({n: life for n, life in lives.items() if n not in handed}, sizes)
+        self.memory = self.arena_for({n: life for n, life in lives.items() if n not in handed} if handed else lives, sizes)
         self.fillers = [self.device.stream.filler(self.memory[n]) for n in recorder.inputs]
-        found = [self.place(a) for a in outputs]
-        self.results: list[Any] = [handed[a.number] if type(a) is Spot else a for a in found]
+        self.results = [handed[a.number] if type(a) is Spot and a.number in handed else resolve(a, self.memory) for a in outputs]
         resolved = [(n, self.resolved(s)) for n, s in enumerate(steps) if s is not None]
         self.early = [(n, s) for n, s in resolved if isinstance(s, Action) and s.early]
         self.begin = [s.prepared() for _, s in self.early]
@@ -74,13 +73,11 @@ class Program:
 
     def resolved(self, s: Step | Action) -> Step | Action:
         """A step with buffers in the place of its spots."""
+        memory, handed = self.memory, self.handed
         if isinstance(s, Action):
-            return s._replace(buffers=[self.place(b) for b in s.buffers])
-        return Step(s.kernel, *[[self.place(a) for a in group] for group in s[1:]])
-
-    def place(self, a: Any) -> Any:
-        """The buffer a spot stands for, unless each replay makes another one."""
-        return a if type(a) is Spot and a.number in self.handed else resolve(a, self.memory)
+            return s._replace(buffers=[b if type(b) is Spot and b.number in handed else resolve(b, memory) for b in s.buffers])
+        groups = [[a if type(a) is Spot and a.number in handed else resolve(a, memory) for a in group] for group in s[1:]]
+        return Step(s.kernel, *groups)
 
     def check(self) -> None:
         """Raise CaptureError when memory the program knows has been moved."""
