@@ -2,6 +2,8 @@
 
     gelu@128M               forward; -dx: backward alone; sizes are numbers, not bytes
     up-bf16@16384x768x3072  a product of GPT-2 124M: 16 texts of 1024 tokens
+    attention@16x12x1024x64 causal, half of its products counted; -dx: backward, -dkdv, -dq: of those inputs alone; conv alike
+    add@16, number@16       an eager op, and one whose result the host reads: what the host takes
     adamw@124M              joint norm, clip, AdamW over the parameters of GPT-2
     gpt2-124m, gpt-small    training steps: bfloat16 products, cross-entropy, clip, AdamW
 
@@ -19,24 +21,27 @@ from typing import Any
 import numpy as np
 
 from . import optim
-from .gpu_works import KERNELS, PRODUCTS, Kernel, Product, Sides
+from .gpu_networks import NETWORKS, SMALL, SMALLS
+from .gpu_works import KERNELS, PRODUCTS, Sides
 from .networks import Gpt, flops
-from .work import Disagree, Job, Work, close, near
+from .work import Disagree, Job, Work, close
 
 OURS = "flamepy"
 AGAINST = DEFAULT = ("torch", "torch-compile")
 ALONE = False
 CONTROL = "gpu_control"
 TOLERANCE = 3e-2  # of contenders, who round to bfloat16 elsewhere; verify() is stricter
-TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2, "tf32": 2e-3}
 CALLS = 10
 STEPS = 3
+SINGLE: dict[str, Any] = {**KERNELS, **PRODUCTS, **NETWORKS, **SMALLS}
 GPTS = {"gpt2-124m": Gpt(12, 12, 768, 1024, 16, 50304), "gpt-small": Gpt(6, 6, 384, 256, 16)}
 
 
 def works() -> dict[str, Work]:
     found = [Work(k.name, 0, k.nbytes * CALLS, per=CALLS, ceiling="float32", against=("torch",)) for k in KERNELS.values()]
     found += [Work(p.name, p.flops * CALLS, per=CALLS, ceiling=p.ceiling, against=("torch",)) for p in PRODUCTS.values()]
+    found += [Work(n.name, n.flops * CALLS, per=CALLS, ceiling="bf16", against=("torch",)) for n in NETWORKS.values()]
+    found += [Work(name, per=CALLS * SMALL, against=("torch",)) for name in SMALLS]
     # The gradient is read for the norm; then p, m, v are read and written and the gradient is read again.
     found.append(Work("adamw@124M", 0, 8 * 4 * optim.NUMBERS, ceiling="float32", against=("torch",)))
     found.append(Work("gpt2-124m", flops(GPTS["gpt2-124m"]), modes=("replay",), ceiling="bf16"))
@@ -62,10 +67,8 @@ def build(contender: str, work: str, mode: str) -> Job:
     sides = Sides(contender)
     gc.collect()  # what the work before has left
     sides.forget()
-    if work in KERNELS:
-        return repeated(sides, KERNELS[work].prepare(sides), KERNELS[work].shown)
-    if work in PRODUCTS:
-        return repeated(sides, PRODUCTS[work].prepare(sides), PRODUCTS[work].shown)
+    if work in SINGLE:
+        return repeated(sides, SINGLE[work].prepare(sides), SINGLE[work].shown)
     if work in GPTS:
         return gpt_job(contender, GPTS[work], mode)
     return adamw_job(sides)
@@ -108,12 +111,8 @@ def peak_mb(contender: str) -> float:
 
 
 def verify(work: str, outputs: list[np.ndarray]) -> None:
-    if work in KERNELS:
-        kernel: Kernel = KERNELS[work]
-        close(outputs, kernel.expected(), TOLERANCES[kernel.dtype])
-    elif work in PRODUCTS:
-        product: Product = PRODUCTS[work]
-        near(work, outputs[0], product.expected(), TOLERANCES["tf32" if product.ceiling == "tf32" else product.dtype])
+    if work in SINGLE:
+        close(outputs, SINGLE[work].expected(), SINGLE[work].tolerance)
     elif work in GPTS:
         losses, norms = outputs
         start = math.log(GPTS[work].vocabulary)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+TOLERANCES = {"float32": 1e-5, "bfloat16": 1e-2, "tf32": 2e-3}
 BLOCK = 64  # rows that repeat, of which every result is made: the oracle computes these
 Call = Callable[["Sides", Any], Any]
 
@@ -100,6 +101,10 @@ class Kernel(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.moved * self.rows * self.columns
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCES[self.dtype]
 
     def x(self, rows: int) -> np.ndarray:
         return np.tile(block(self.columns, 0), (rows // BLOCK, 1))
@@ -207,6 +212,10 @@ class Product(NamedTuple):
     def flops(self) -> float:
         return 2.0 * self.m * self.k * self.n
 
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCES["tf32" if self.ceiling == "tf32" else self.dtype]
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         random = np.random.default_rng(6)
         a = random.standard_normal((self.m, self.k), np.float32)
@@ -220,9 +229,9 @@ class Product(NamedTuple):
     def shown(self, sides: Sides, y: Any) -> list[np.ndarray]:
         return [sides.host(y[:8])]
 
-    def expected(self) -> np.ndarray:
+    def expected(self) -> list[np.ndarray]:
         a, b = (rounded(x, self.dtype).astype(np.float32) for x in self.arrays())
-        return np.asarray(a[:8].astype(np.float64) @ (b.T if self.tb else b).astype(np.float64))
+        return [np.asarray(a[:8].astype(np.float64) @ (b.T if self.tb else b).astype(np.float64))]
 
 
 TOKENS, WIDTH = 16384, 768

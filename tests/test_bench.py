@@ -235,6 +235,25 @@ def test_a_tiny_step_from_end_to_end():
         assert line["busy"] or line["percent"] > 0
 
 
+def test_what_attention_and_convolution_on_a_gpu_are_compared_with_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    from_gpu, gpu_networks = (import_module(f"{PACKAGE}.{n}") for n in ("gpu_works", "gpu_networks"))
+
+    class OnTheHost(from_gpu.Sides):
+        def __init__(self):
+            self.lib, self.F, self.ours, self.oracle = torch, torch.nn.functional, False, False
+
+        def put(self, array, dtype="float32", tracked=False):
+            return torch.from_numpy(np.ascontiguousarray(array)).to(torch.float64).requires_grad_(tracked)
+
+    exact = {"dtype": "float32", "tolerance": 1e-12}
+    for one in gpu_networks.NETWORKS.values():
+        small = {"images": 4, "channels": 3, "side": 5} if hasattr(one, "images") else {"shape": (2, 2, 12, 4)}
+        tried = one._replace(**small, **exact)
+        sides = OnTheHost()
+        work.close(tried.shown(sides, tried.prepare(sides)()), tried.expected(), tried.tolerance)
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "args, start",
