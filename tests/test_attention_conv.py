@@ -300,6 +300,7 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
     (TypeError, "padding_mode", lambda: F.conv2d(X, W, padding_mode="zeros")),
     (TypeError, "kernel_size", lambda: F.max_pool2d(X)),
     (fp.ShapeError, "max_pool2d: the window does not fit", lambda: F.max_pool2d(X, 9)),
+    (fp.ShapeError, "max_pool1d: a window sees nothing of x", lambda: F.max_pool1d(fp.ones(1, 4), 2, 1, padding=1, dilation=5)),
     (fp.ShapeError, "avg_pool2d: padding is more than half", lambda: F.avg_pool2d(X, 2, padding=2)),
     (fp.ShapeError, "max_pool3d: x is not", lambda: F.max_pool3d(fp.ones(2, 3), 2)),
     (fp.ShapeError, "conv2d: padding is not for 2 axes", lambda: F.conv2d(X, W, padding=(1, 1, 1))),

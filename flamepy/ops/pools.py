@@ -58,6 +58,9 @@ def window_counts(
         counts.append(count - 1 if ceil_mode and (count - 1) * s >= n + a else count)
     if min(counts) < 1 or min(x[-len(window) :]) < 1:
         raise ShapeError(f"{op}: the window does not fit into x: x is {x}, window {window}, padding {around}. Use a smaller window.")
+    for n, k, d, s, (a, _), count in zip(x[-len(window) :], window, gap, step, around, counts, strict=True):
+        if d > n and any([not any([0 <= o * s - a + t * d < n for t in range(k)]) for o in range(count)]):
+            raise ShapeError(f"{op}: a window sees nothing of x: x is {x}, dilation {gap}, padding {around}. Dilate less, or do not pad.")
     return tuple(counts)
 
 
