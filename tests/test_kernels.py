@@ -197,7 +197,7 @@ def test_every_file_of_words_is_part_of_each_digest():
     runtime = {"family", "memory", "chain", "findings", "settings", "looking", "pool", "walk", "patience"}
     plain_python = {"device", *(f"runtime.{name}" for name in runtime)}
     reached = {
-        *FAMILIES, "loops.runs", "products.finish", "attention.rows",
+        *FAMILIES, "loops.along", "loops.runs", "products.finish", "attention.rows",
         *(f"conv.{name}" for name in ("depthwise", "line_conv", "listed_conv", "windows")),
         *(f"bf16.{name}" for name in ("bfloat", "attention", "conv", "matmul")),
     }  # fmt: skip

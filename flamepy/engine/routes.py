@@ -137,7 +137,9 @@ def made_once(plain: Made, like: bool = False) -> Made:
             known[key] = 1
         return y
 
-    return function  # type: ignore[return-value]
+    made: Any = function
+    made.__code__ = made.__code__.replace(co_name=plain.__name__)  # what errors call it
+    return made  # type: ignore[no-any-return]
 
 
 def number_part(value: Any) -> Any:

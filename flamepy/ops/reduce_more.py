@@ -27,8 +27,8 @@ like one (FlameError); what {1}(axis=1) gives can."""
 INDICES = {name: f"{at}()" for name, at in {"max": "argmax", "min": "argmin", "median": "kthvalue", "nanmedian": "kthvalue"}.items()}
 
 
-def no_pair(name: str, function: Any) -> None:
-    """Publish a function: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows
+def no_pair(name: str, function: Any) -> Any:
+    """Publish a function, and return what is published: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows
     and x.max(1)[0] do not silently take rows of the values."""
 
     @functools.wraps(function)
@@ -40,6 +40,7 @@ def no_pair(name: str, function: Any) -> None:
 
     marking.__doc__ = function.__doc__.replace("\nShapes:", f"\n{PAIRS.format(INDICES[name], name)}\nShapes:")
     publish(name, marking, "flamepy")
+    return marking
 
 
 def taken_apart(x: Any) -> FlameError:

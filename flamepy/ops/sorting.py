@@ -259,8 +259,7 @@ def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     return quantiles("nanmedian", x, 0.5, axis, keepdims, "midpoint", True)
 
 
-no_pair("median", median)
-no_pair("nanmedian", nanmedian)
+median, nanmedian = no_pair("median", median), no_pair("nanmedian", nanmedian)
 
 
 # ---- where numbers belong ------------------------------------------------------------------------------------------------------------
