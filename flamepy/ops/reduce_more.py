@@ -28,8 +28,8 @@ INDICES = {name: f"{at}()" for name, at in {"max": "argmax", "min": "argmin", "m
 
 
 def no_pair(name: str, function: Any) -> Any:
-    """Publish a function, and return what is published: what it gives where PyTorch's would give (values, indices) is marked, so that `_, ids = x.max(1)` of two rows
-    and x.max(1)[0] do not silently take rows of the values."""
+    """Publish a function, and return what is published: what it gives where PyTorch's would give (values, indices) is marked, so that
+    `_, ids = x.max(1)` of two rows and x.max(1)[0] do not silently take rows of the values."""
 
     @functools.wraps(function)
     def marking(*args: Any, **options: Any) -> Any:

@@ -46,7 +46,8 @@ class Program:
         lives = lives_of(steps, outputs, recorder.inputs, sizes, self.device.checks_late)
         self.memory = self.arena_for({n: life for n, life in lives.items() if n not in handed} if handed else lives, sizes)
         self.fillers = [self.device.stream.filler(self.memory[n]) for n in recorder.inputs]
-        self.results = [handed[a.number] if type(a) is Spot and a.number in handed else resolve(a, self.memory) for a in outputs]
+        at = self.memory
+        self.results: list[Any] = [handed[a.number] if type(a) is Spot and a.number in handed else resolve(a, at) for a in outputs]
         resolved = [(n, self.resolved(s)) for n, s in enumerate(steps) if s is not None]
         self.early = [(n, s) for n, s in resolved if isinstance(s, Action) and s.early]
         self.begin = [s.prepared() for _, s in self.early]
