@@ -16,6 +16,7 @@ import pytest
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy import nn
+from flamepy.engine import kept
 
 pytestmark = pytest.mark.usefixtures("device")
 Log = Callable[[Any], None]
@@ -358,3 +359,21 @@ def test_a_step_whose_ops_are_new_is_recorded_at_its_second_call() -> None:
     for _ in range(2):
         run(fp.ones(5, 37))
     assert run.program is not None
+
+
+def test_a_call_is_known_again_when_specs_were_forgotten(monkeypatch):
+    """The engine keeps one spec of each shape, and forgets all after some thousand shapes: what is made anew says the same."""
+    p = fp.Parameter.ones(3)
+
+    def step(x: Any) -> Any:
+        p.apply_update((p * x).sum().backward()[p] * 0.5)
+        return p.sum() * 2.0
+
+    captured, found = fp.capture(step, programs=1), []
+    for i in range(9):
+        found.append(captured(fp.full((3,), float(i % 2))).item())  # the same number three times: a copy of what is kept
+        with monkeypatch.context() as m:
+            m.setattr(kept, "MOST", 0)
+            fp.tensor(np.zeros((1, i + 2)))
+        assert fp.zeros(3).spec is fp.tensor(np.zeros(3, "f4")).spec
+    assert found == [6.0 - 3.0 * ((i + 1) // 2) for i in range(9)] and captured.program is not None

@@ -37,6 +37,7 @@ from ..core.modes import thread
 from ..core.tensor import Tensor
 from . import plan
 from .finish import planned
+from .kept import forgetting
 
 MOST = 1024  # kinds of calls of one function that are known
 SMALL = 256  # numbers of a tensor that is copied
@@ -113,6 +114,7 @@ def made_once(plain: Made, like: bool = False) -> Made:
     """The function that does what `plain` does, which makes the same tensor of the same numbers. The third time it is a copy, where it
     is small."""
     known: dict[Any, Any] = {}  # by key: how often such a call came, or (device, what copies, spec)
+    forgetting.append(known.clear)  # else copies would have specs that no other tensor has
 
     @wraps(plain)
     def function(*args: Any, **options: Any) -> Any:

@@ -31,7 +31,7 @@ from ...errors import CaptureError, warn
 from ..kept import NUMBERS
 from .arguments import Arguments, alike, check_same_results, copy_of, is_tensor, leaves, maker_of, mapped, outline, strip
 from .generators import Generators
-from .kinds import Kind
+from .kinds import Kind, same_form
 from .names import Names
 from .program import Program, check_apart, check_nothing_left, roots
 from .reach import look
@@ -111,7 +111,7 @@ class Captured(Generic[R]):
 
     def kind_of(self, given: Arguments) -> Kind | None:
         """The kind of a call; None for a new one."""
-        kinds = self.kinds.get(given.form)
+        kinds = self.kinds.get(given.form) or self.kinds_of_old(given.form)
         if not kinds:
             return None
         if kinds[0].names.as_before() and kinds[0].holds():  # the one used last
@@ -124,6 +124,16 @@ class Captured(Generic[R]):
             kinds.remove(found)
             kinds.insert(0, found)
         return found
+
+    def kinds_of_old(self, form: tuple) -> list[Kind] | None:
+        """The kinds of a form that says the same with specs that were forgotten since; from now on they have this one."""
+        old = next((known for known in self.kinds if same_form(known, form)), None)
+        if old is None:
+            return None
+        kinds = self.kinds[form] = self.kinds.pop(old)
+        for kind in kinds:
+            kind.form = form
+        return kinds
 
     # ---- the three ways to call --------------------------------------------------------------------------------------------------
     def eager(self, given: Arguments) -> R:

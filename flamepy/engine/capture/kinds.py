@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...bus import settings
+from ...core.spec import Spec
 from .names import Names
 from .program import Program
 from .recorder import Guard, Trace
@@ -77,3 +78,12 @@ def differing(g: Guard, before: Any, now: Any) -> Iterator[tuple[Any, str]]:
 def compared(value: Any) -> Any:
     """What a guard reads, as it is compared."""
     return value if isinstance(value, tuple) else known(value)
+
+
+def same_form(a: Any, b: Any) -> bool:
+    """Whether two forms, or parts of them, say the same: specs that were forgotten are made anew (see ../kept.py)."""
+    if isinstance(a, Spec) and isinstance(b, Spec):
+        return (a.shape, a.dtype, a.device, a.tracked) == (b.shape, b.dtype, b.device, b.tracked)
+    if type(a) is tuple and type(b) is tuple:
+        return len(a) == len(b) and all(map(same_form, a, b))
+    return bool(a == b)
