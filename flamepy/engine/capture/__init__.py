@@ -111,7 +111,9 @@ class Captured(Generic[R]):
 
     def kind_of(self, given: Arguments) -> Kind | None:
         """The kind of a call; None for a new one."""
-        kinds = self.kinds.get(given.form) or self.kinds_of_old(given.form)
+        kinds = self.kinds.get(given.form)
+        if not kinds and self.kinds:
+            kinds = self.kinds_of_old(given.form)
         if not kinds:
             return None
         if kinds[0].names.as_before() and kinds[0].holds():  # the one used last
