@@ -75,9 +75,13 @@ def composed(name: str, function: Any) -> Any:
                 check_flag(name, key, value)
         return function(*args, **options)
 
-    named: Any = renaming
-    named.__code__ = named.__code__.replace(co_name=name)  # what errors and tracebacks call it
-    return named
+    return called(renaming, name)
+
+
+def called(function: Any, name: str) -> Any:
+    """The function, under the name that errors and tracebacks are to call it by."""
+    function.__code__ = function.__code__.replace(co_name=name)
+    return function
 
 
 def given_twice(name: str, key: str, given: dict[str, Any]) -> TypeError:

@@ -1,7 +1,7 @@
 """PyTorch's names of methods of tensors and modules that flamepy has under others, each with the same meaning.
 
-A name whose meaning would be another one has advice instead: advice.py. Nothing in this file may be annotated with float, int or bool,
-which are methods here.
+A name whose meaning would be another one has advice instead: advice.py. Nothing in its classes may be annotated with float, int or bool,
+which are methods there.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ class Converted:
         return self.to(device="cpu")
 
     def cuda(self: Any, device: Any = None) -> Any:
-        return self.to(device="cuda" if device is None else f"cuda:{device}" if isinstance(device, INDEX) else device)
-
-
-INDEX = int  # a GPU's number
+        return self.to(device="cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
 
 class PortedTensor(Converted):

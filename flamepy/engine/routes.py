@@ -35,6 +35,7 @@ from ..core.device import device as device_of
 from ..core.door import Door
 from ..core.modes import thread
 from ..core.tensor import Tensor
+from ..habits import called
 from . import plan
 from .finish import planned
 from .kept import forgetting
@@ -97,8 +98,7 @@ def routed(plain: Any) -> Any:
         known[key] = watch.route(y) or known[key]
         return y
 
-    function.__code__ = function.__code__.replace(co_name=plain.__name__)  # type: ignore[attr-defined]  # as errors call it
-    return function
+    return called(function, plain.__name__)
 
 
 # ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
@@ -139,9 +139,7 @@ def made_once(plain: Made, like: bool = False) -> Made:
             known[key] = 1
         return y
 
-    made: Any = function
-    made.__code__ = made.__code__.replace(co_name=plain.__name__)  # what errors call it
-    return made  # type: ignore[no-any-return]
+    return called(function, plain.__name__)  # type: ignore[no-any-return]
 
 
 def number_part(value: Any) -> Any:

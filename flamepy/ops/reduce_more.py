@@ -44,7 +44,7 @@ def no_pair(name: str, function: Any) -> Any:
 
 
 def taken_apart(x: Any) -> FlameError:
-    """The error for who takes what max() or min() gave for a pair, as in `values, ids = x.max(1)` or x.max(1)[0]."""
+    """The error for who takes what max(), min() or median() gave for a pair, as in `values, ids = x.max(1)` or x.max(1)[0]."""
     name = x.no_pair
     return FlameError(
         f"{name}: taken apart as a pair of values and indices: shape {x.shape}, the values alone. Use {INDICES[name]} for the indices; "
