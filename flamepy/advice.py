@@ -6,7 +6,6 @@ Nothing is accepted that would do less than the name promises.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -157,12 +156,18 @@ ADVICE["Tensor"].update({f"{name}_": f"Tensors are not changed in place: x = x.{
 ADVICE["Tensor"].update({f"{name}_": "Tensors are not changed in place; set_data() writes into a Parameter or buffer" for name in WRITTEN})
 
 
+def close_to(name: str, known: list[str]) -> list[str]:
+    """The name that was meant. (Not asked for names like __wrapped__: tools ask every object for those, nobody has misspelt them.)"""
+    import difflib
+
+    return difflib.get_close_matches(name, known, 1, 0.75)
+
+
 def missing(owner: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     """The error for a name that `owner` (a key of ADVICE) does not have, among those that it has."""
     text = ADVICE[owner].get(name)
     if text is None:
-        # Tools ask every object for names like __wrapped__, often: nobody has misspelt these.
-        near = difflib.get_close_matches(name, [n for n in known if n[0] != "_"], 1, 0.75) if name[:2] != "__" else []
+        near = [] if name[:2] == "__" else close_to(name, [n for n in known if n[0] != "_"])
         text = f"Did you mean '{near[0]}'?" if near else "dir() lists what there is"
     return AttributeError(f"{owner}: no such name: '{name}'. {text}{'' if text[-1] in '.?' else '.'}")
 

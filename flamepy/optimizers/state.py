@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -107,6 +106,8 @@ def rows_of(optimizer: Any) -> dict[str, Row]:
 
 def mark_of(p: Parameter) -> dict[str, str]:
     """What a parameter without a name is known by."""
+    from hashlib import blake2b
+
     return {"id": "{}:{}".format(*origin(p.id)), "numbers": blake2b(p.numpy().tobytes(), digest_size=8).hexdigest()}
 
 

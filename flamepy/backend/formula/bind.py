@@ -8,7 +8,6 @@ caches a closure over a jitted function).
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -143,6 +142,8 @@ def bind(loop: Any, formula: Any, dtype: np.dtype, compiler: Compiler) -> Any:
 def digest(files: tuple[str, ...], functions: Sequence[Any]) -> str:
     """Ten hex digits over the contents of the files; of users' functions, which may be typed into a session or older than their file,
     also over the code, the numbers they read from their globals, and which word or function stands behind each name."""
+    import hashlib  # loads OpenSSL, and the first kernel is early enough
+
     state = hashlib.sha1()
     for file in files:
         state.update(_file_digest(file))
@@ -163,4 +164,6 @@ def digest(files: tuple[str, ...], functions: Sequence[Any]) -> str:
 @cache
 def _file_digest(file: str) -> bytes:
     path = Path(file)
+    import hashlib
+
     return hashlib.sha1(path.read_bytes()).digest() if path.is_file() else b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import threading
 import weakref
@@ -17,7 +16,7 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.recorder import Recorder
 from ...backend.run import Action, Spot
-from ...bus import assigned, before, changed, here, outside, seen
+from ...bus import assigned, before, changed, digest_of, here, outside, seen
 from ...core.tensor import Tensor
 from ...errors import CaptureError
 from ..kept import rounded
@@ -97,7 +96,7 @@ class StepRecorder(Recorder):
         self.inputs: list[int] = []  # numbers of the arguments
         self.wheres: list[str] = []  # the user's line of each step
         self.constants: dict[int, Buffer] = {}  # uploaded by the step, by id: their numbers are compared
-        self.digests: dict[int, str] = {}  # of these
+        self.digests: dict[int, bytes] = {}  # of these
         self.guards: dict[Any, Guard] = {}
         self.sets: dict[Any, tuple[int, Any, str]] = {}  # attributes that were set: (after how many steps, owner, name)
 
@@ -113,10 +112,10 @@ class StepRecorder(Recorder):
             self.note(f"data of shape {array.shape}", self.keep_constant(buffer, array))
         return buffer
 
-    def keep_constant(self, buffer: Buffer, array: np.ndarray) -> str:
+    def keep_constant(self, buffer: Buffer, array: np.ndarray) -> bytes:
         """Remember data that the step made; returns its digest."""
         self.constants[id(buffer)] = buffer
-        self.digests[id(buffer)] = found = hashlib.sha1(np.ascontiguousarray(array).tobytes()).hexdigest()
+        self.digests[id(buffer)] = found = digest_of(array)
         return found
 
     def download(self, buffer: Buffer) -> np.ndarray:

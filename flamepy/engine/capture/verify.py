@@ -42,7 +42,7 @@ class Record(NamedTuple):
     program: Program
     steps: list[Step | Action]
     wheres: list[str]
-    digests: dict[int, str]
+    digests: dict[int, bytes]
     outputs: list[Any]
     sets: list[tuple[int, Any, str, Any]]
     result: Any
