@@ -17,7 +17,7 @@ from ..dtypes import FLOATS, checked_number, float32, int64
 from .powers import pow
 from .reduce_more import floats_only
 from .scans import recurrence, shifted
-from .variance import root, std, sum_squares, var
+from .variance import moments_of, root, sum_squares
 from .widening import narrowed, widened
 
 
@@ -209,7 +209,7 @@ def var_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = 
     >>> [t.item() for t in fp.var_mean(fp.tensor([1.0, 3.0]))]
     [2.0, 2.0]
     """
-    return var(x, axis, correction, keepdims), mean(x, axis, keepdims)
+    return moments_of("var", x, axis, correction, keepdims, False, True)
 
 
 @composed
@@ -220,7 +220,7 @@ def std_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = 
     >>> [t.item() for t in fp.std_mean(fp.tensor([1.0, 3.0]), correction=0)]
     [1.0, 2.0]
     """
-    return std(x, axis, correction, keepdims), mean(x, axis, keepdims)
+    return moments_of("std", x, axis, correction, keepdims, True, True)
 
 
 @composed
