@@ -10,7 +10,7 @@ from ..core.op import launch, like
 from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import abs_op, div, eq, maximum_op, mul, ne, where
-from ..core.ops.reduce import countable, gathered, in_type, max, mean, min, reduction, sum
+from ..core.ops.reduce import countable, gathered, in_type, max, min, reduction, sum
 from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_number, float32, int64
