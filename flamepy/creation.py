@@ -10,18 +10,17 @@ import numpy as np
 from .core import creation as core
 from .core import methods
 from .core.changes import heard
-from .core.creation import randn as randn
 from .core.creation import random_tensor, shape_of
-from .core.creation import uniform as uniform
 from .core.device import device as device_of
 from .core.errors import DeviceError, DTypeError, NumberTooLarge, ShapeError
 from .core.methods import uploaded
 from .dtypes import FLOATS, INTEGERS, as_dtype, checked_int, checked_number, float32, is_count
-from .engine.routes import made_like, made_once
+from .engine.routes import made_like, made_once, routed
 from .tensors import Tensor, tensor, typed_array
 
 full, zeros, ones = made_once(core.full), made_once(core.zeros), made_once(core.ones)
 full_like = made_like(methods.full_like)
+randn, uniform = routed(core.randn), routed(core.uniform)
 
 
 @made_like
@@ -132,21 +131,25 @@ def from_dlpack(x: Any, device: Any = None) -> Tensor:
     return tensor(x, device=device)
 
 
+@routed
 def rand(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, generator: Any = None) -> Tensor:
     """Uniform numbers in [0, 1)."""
     return random_tensor("rand", "philox_uniform", shape_of("rand", shape), 0.0, 1.0, dtype, device, requires_grad, generator)
 
 
+@routed
 def randn_like(x: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """randn() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
     return randn(floats("randn_like", x).shape, mean=mean, std=std, dtype=x.dtype, device=x.device, generator=generator)
 
 
+@routed
 def rand_like(x: Tensor, generator: Any = None) -> Tensor:
     """rand() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
     return rand(floats("rand_like", x).shape, dtype=x.dtype, device=x.device, generator=generator)
 
 
+@routed
 def uniform_like(x: Tensor, low: float = 0.0, high: float = 1.0, generator: Any = None) -> Tensor:
     """uniform() of x's shape, device and dtype. Raises DTypeError unless x is of floats."""
     return uniform(floats("uniform_like", x).shape, low, high, dtype=x.dtype, device=x.device, generator=generator)

@@ -32,7 +32,7 @@ BUDGETS = {
     "flamepy/core": (3200, "what flamepy is, without what makes it fast"),
     "flamepy/core/ops": (950, "the basic ops"),
     "flamepy/cuda": (1200, "emulation, placing, kernels shown"),
-    "flamepy/engine": (3250, "calls planned once, functions made of ops, small tensors, 16-bit forms, gradients in spans and by name"),
+    "flamepy/engine": (3300, "calls planned once, functions made of ops, small tensors, 16-bit forms, gradients in spans and by name"),
     "flamepy/engine/capture": (2650, "capture and replay of whole steps, without what they do twice or for nothing"),
     "flamepy/gradients": (1550, "norms, clipping, edits, history, loss scaling, gradcheck"),
     "flamepy/linalg": (700, "factors, inverses, determinants and norms by LAPACK, with derivatives"),

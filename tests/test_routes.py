@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,54 @@ def test_a_captured_step_takes_routes() -> None:
     for k in range(4):
         got = step(a + float(k), ids(k % 4, 1)).numpy()
         assert np.array_equal(got, (a.numpy() + np.float32(k))[[k % 4, 1]] * 2)
+
+
+DRAWS = [
+    lambda: fp.rand(3, 5), lambda: fp.randn((2, 3), dtype=fp.float64), lambda: fp.randint(0, 9, (7,)), lambda: fp.randperm(5),
+    lambda: fp.rand(3, device="plain"), lambda: fp.rand_like(x(False)), lambda: F.alpha_dropout(x(), 0.5, True), lambda: fp.rand(0),
+    lambda: fp.bernoulli(x(False) / 2), lambda: fp.multinomial(x(False), 2), lambda: fp.dropout(x()), lambda: fp.normal(x(), 2.0),
+]  # fmt: skip
+
+
+def test_draws_take_the_places_that_they_always_took() -> None:
+    def drawn() -> list[bytes]:
+        fp.manual_seed(7)
+        return [t.numpy().tobytes() for _ in range(3) for draw in DRAWS for t in (draw(), draw())]
+
+    first, place = drawn(), fp.get_rng_state()
+    assert [drawn() for _ in range(3)] == [first] * 3 and fp.get_rng_state() == place
+    with on_result(lambda name, t: None):  # who listens finds the functions themselves
+        assert drawn() == first
+    source = fp.Generator(3)
+    numbers = [fp.bernoulli(x(False) / 2, generator=source).numpy().tobytes() for _ in range(2 * OFTEN)]
+    source.manual_seed(3)
+    assert numbers == [fp.bernoulli(x(False) / 2, generator=source).numpy().tobytes() for _ in range(2 * OFTEN)] and len(set(numbers)) > 1
+
+
+def test_a_captured_step_draws_by_routes_what_it_draws_without() -> None:
+    def run(a: fp.Tensor) -> list[fp.Tensor]:
+        return [fp.bernoulli(a / 2), F.dropout2d(a.reshape(1, 4, 2, 2)), fp.rand_like(a), fp.randperm(4, device="plain")]
+
+    results = []
+    for call in (run, fp.capture(run)):
+        fp.manual_seed(5)
+        results.append([[t.numpy().tobytes() for t in call(x(False) * s)] for s in (1.0, 0.5, 1.0, 0.25, 1.0, 0.5, 1.0)])
+    assert results[0] == results[1]
+
+
+def test_threads_draw_from_their_own_places() -> None:
+    for _ in range(OFTEN):
+        fp.rand(4), fp.bernoulli(x(False) / 2)
+    found: dict[int, list] = {}
+
+    def work(seed: int) -> None:
+        fp.manual_seed(seed)
+        found[seed] = [fp.rand(4).numpy().tobytes() + fp.bernoulli(x(False) / 2).numpy().tobytes() for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2, 3)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    for seed, numbers in list(found.items()):
+        work(seed)
+        assert found[seed] == numbers
+    assert len({*map(tuple, found.values())}) == 3

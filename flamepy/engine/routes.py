@@ -1,7 +1,8 @@
 """A function made of ops, as the planned calls that it makes: found by what it was given, without the Python between them.
 
 What such a function does follows from its arguments: shapes, dtypes, numbers, names. The third call with like ones is watched. Where
-nothing but planned ops and checks ran, on tensors that were given or that these ops made, the calls are written out as one function:
+nothing but planned ops and checks ran, on tensors that were given or that these ops made, the calls are written out as one function.
+So are launches of its own that fill new memory, with random numbers say, of which each call takes the next place.
 
     def route(t0, t1):                     # the tensors given
         m = [t1.buffer]
@@ -13,7 +14,7 @@ nothing but planned ops and checks ran, on tensors that were given or that these
         return t4
 
 Whoever listens to what ops do hears of it as before, since then the function itself runs. So it does where calls do not go straight to
-their plans (autocast), and where it looks at numbers, draws random ones, or writes.
+their plans (autocast), and where it looks at numbers, or writes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..backend.recorder import Recorder, divert
-from ..backend.run import Required
+from ..backend.run import Action, Required, Spot, Step
 from ..bus import assigned, before, changed, heard, outside, seen
 from ..core.device import device as device_of
 from ..core.door import Door
@@ -59,7 +60,10 @@ def part(value: Any) -> Any:
     return value.spec if isinstance(value, Tensor) else value if isinstance(value, np.dtype) else PART[type(value)](value)
 
 
-def routed(plain: Any) -> Any:
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+
+def routed(plain: Made) -> Made:
     """The function that does what `plain` does, by its routes."""
     routes: Any = {}, {}  # while nothing is recorded, and while it is; by key: the route, or how often such a call came
 
@@ -98,13 +102,10 @@ def routed(plain: Any) -> Any:
         known[key] = watch.route(y) or known[key]
         return y
 
-    return called(function, plain.__name__)
+    return called(function, plain.__name__)  # type: ignore[no-any-return]
 
 
 # ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
-Made = TypeVar("Made", bound=Callable[..., Any])
-
-
 def made_like(plain: Made) -> Made:
     """made_once() for a function that makes a tensor of another one's shape, its first argument."""
     return made_once(plain, True)
@@ -165,7 +166,7 @@ def note(call: Any, xs: Sequence[Any], memory: Sequence[Any], y: Any, attributes
 
 
 def told(op: Any, xs: Sequence[Any], y: Any) -> None:
-    if here.watch is not None and (op is None or here.watch.last is not y):
+    if here.watch is not None and op is not None and here.watch.last is not y:
         here.watch.fits = False
 
 
@@ -181,9 +182,10 @@ class Watch(Recorder):
     def __init__(self, values: tuple):
         super().__init__()
         self.alive, self.constants, self.lines = [], [], []  # type: ignore[var-annotated]
-        self.names, self.buffers = {}, {}  # type: ignore[var-annotated]
+        self.names, self.buffers, self.held = {}, {}, []  # type: ignore[var-annotated]
         self.parameters = [self.parameter(v, f"a{i}") for i, v in enumerate(values)]
-        self.fits = here.watch is None and len(self.alive) > 0 and not self.alive[0].device.recorders
+        self.device = self.alive[0].device if self.alive else device_of(None)
+        self.fits = here.watch is None and not self.device.recorders
         self.last: Any = None  # what the planned call gave that was noted last
 
     def parameter(self, value: Any, name: str) -> str:
@@ -193,7 +195,7 @@ class Watch(Recorder):
             if (first := self.names.setdefault(id(value), name)) != name:  # given twice: so it has to be then
                 self.lines += [f"if {name} is not {first}:", "    return None"]
             else:
-                self.buffers[id(value.buffer)] = "" if id(value.buffer) in self.buffers else name
+                self.buffers[id(value.buffer)] = "" if id(value.buffer) in self.buffers else f"{name}.buffer"
             self.alive.append(value)
         elif type(value) in (tuple, list) and value:
             at = len(self.lines)
@@ -210,8 +212,9 @@ class Watch(Recorder):
         for topic, hear in listening:
             topic.append(hear)
         try:
-            with divert(self.alive[0].device, self):
+            with divert(self.device, self):
                 y = run(*args, **options)
+                self.launches(())
         finally:
             here.watch = None
             for topic, hear in listening:
@@ -231,19 +234,47 @@ class Watch(Recorder):
         if call.run is None or y is self.last:
             self.fits = self.fits and y is self.last
             return
+        numbers = [*memory[: len(xs)], *takewhile(lambda n: isinstance(n, np.generic), memory[len(xs) :])]
+        self.launches(memory[len(numbers) :])
         taken = [self.taken(x) for x in xs]
         self.last, ys = y, y if type(y) is tuple else (y,)
-        numbers = [*memory[: len(xs)], *takewhile(lambda n: isinstance(n, np.generic), memory[len(xs) :])]
         inputs = [f"{t}.buffer" if isinstance(x, Tensor) else self.constant(n) for t, x, n in zip(taken, xs, numbers, strict=False)]
         inputs += [self.constant(n) for n in numbers[len(xs) :]]
         made, count = self.constant(call), len(self.alive)
         for i, t in enumerate(ys, count):
             self.names[id(t)] = f"t{i}"
-            self.buffers.setdefault(id(t.buffer), f"t{i}")
+            self.buffers.setdefault(id(t.buffer), f"t{i}.buffer")
         self.alive += ys
         self.lines += [f"m = [{', '.join(inputs)}]", *([f"{made}.run(m)"] if call.any_size or call.does else [])]
         results = f"t{count}" if call.single else "".join([f"t{i}, " for i in range(count, len(self.alive))])
         self.lines.append(f"{results} = {made}.finish({made}, ({''.join([f'{t}, ' for t in taken])}), m, {self.constant(attributes)})")
+
+    def launches(self, made: Sequence[Any]) -> None:
+        """Write down what was launched since the last planned call, but for the launches of the one that has ended, which `made` these."""
+        called = {self.number_of(b) for b in made if isinstance(b, Buffer)} - {None}
+        sides = [(s, s.buffers if isinstance(s, Action) else s.outs) for s in self.steps if not isinstance(s, Action) or s.early]
+        own = [s for s, outs in sides if called.isdisjoint([getattr(a, "number", None) for a in outs])]
+        self.steps = []
+        if own and self.fits:
+            groups = [(s.buffers, ()) if isinstance(s, Action) else (s.outs, (*s.ins, *s.consts)) for s in own]
+            fresh, read = (dict.fromkeys([a for g in groups for a in g[i] if isinstance(a, Spot | Buffer)]) for i in (0, 1))
+            given = [a for a in read if a not in fresh]
+            memory = [self.made[a.number][0]() if type(a) is Spot else a for a in (*given, *fresh)]
+            names = [self.buffers.get(id(b), "") for b in memory]
+            whole = all([type(a) is Spot for a in fresh]) and not any([type(a) is Spot and a.size >= 0 for a in (*given, *fresh)])
+            self.fits = whole and "" not in names[: len(given)] and not any(names[len(given) :])
+            if self.fits:
+                self.own_launches(own, names[: len(given)], {a: Spot(i) for i, a in enumerate((*given, *fresh))}, memory)
+
+    def own_launches(self, steps: list[Any], given: list[str], at: dict[Any, Spot], memory: list[Any]) -> None:
+        """These launches as one line: of the buffers they are given, and of new ones. `at`: where in their memory each buffer is."""
+        numbers = [a.number for a in at][len(given) :]
+        run = self.constant(
+            self.device.direct.prepare([self.made[n][1:] for n in numbers], [put(s, at) for s in steps], [True] * len(given))
+        )
+        self.lines += [f"m = [{', '.join(given)}]", f"{run}(m)", f"{''.join(['_, '] * len(given) + [f'b{n}, ' for n in numbers])} = m"]
+        self.buffers |= {id(b): f"b{n}" for b, n in zip(memory[len(given) :], numbers, strict=True) if b is not None}
+        self.held += memory
 
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         super().after(check, *buffers)
@@ -251,7 +282,7 @@ class Watch(Recorder):
         self.fits = self.fits and isinstance(check, Required) and "" not in found
         if self.fits:
             rule, within = self.constant(check.check), self.constant(check.within)  # type: ignore[attr-defined]
-            self.lines.append(f"{self.constant(self.device)}.require({rule}, {', '.join([f'{t}.buffer' for t in found])}, within={within})")
+            self.lines.append(f"{self.constant(self.device)}.require({rule}, {', '.join(found)}, within={within})")
 
     def constant(self, value: Any) -> str:
         if value is None:
@@ -274,7 +305,7 @@ class Watch(Recorder):
         if self.fits and broken is not None:
             whole = [i for i, t in enumerate(self.alive) if t.buffer is b and t.requires_grad and t.shape == x.shape]
             source, self.fits = f"t{min(whole, default=0)}", broken[0] == "detach" and len(whole) > 0
-        self.lines.append(f"{name} = Tensor({source}.buffer, {self.constant(x.spec)})" if broken is None else f"{name} = {source}.detach()")
+        self.lines.append(f"{name} = Tensor({source}, {self.constant(x.spec)})" if broken is None else f"{name} = {source}.detach()")
         self.alive.append(x)
         return name
 
@@ -283,6 +314,8 @@ class Watch(Recorder):
         if isinstance(y, tuple | list):
             parts = "".join([f"{self.result(v)}, " for v in y])
             return f"{self.constant(type(y))}({parts})" if hasattr(y, "_fields") else f"[{parts}]" if type(y) is list else f"({parts})"
+        if id(y) not in self.names and isinstance(y, Tensor) and id(y.buffer) in self.buffers:
+            self.taken(y)
         self.fits = self.fits and id(y) in self.names
         return self.names.get(id(y), "")
 
@@ -296,7 +329,7 @@ class Watch(Recorder):
         return super().download(buffer)
 
     def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
-        self.fits = False
+        self.fits = self.fits and buffer is not None and self.number_of(buffer) is not None
         super().before(values, buffer)
 
     def wrote(self, buffer: Buffer) -> None:
@@ -306,6 +339,13 @@ class Watch(Recorder):
     def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
         self.fits = False
         return super().report(make, buffer)
+
+
+def put(s: Step | Action, at: dict[Any, Spot]) -> Step | Action:
+    """The step with each buffer where `at` says."""
+    if isinstance(s, Action):
+        return s._replace(buffers=[at[b] for b in s.buffers])
+    return Step(s.kernel, *[[at[a] if isinstance(a, Spot | Buffer) else a for a in group] for group in s[1:]])
 
 
 @lru_cache(4096)

@@ -19,13 +19,14 @@ from ..core.op import launch, like, new, over
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
-from ..core.ops.pointwise import add, div, ge, le, log_op, lt, mul, neg, sub, where
+from ..core.ops.pointwise import add, div, log_op, mul, neg, sub, where
 from ..core.ops.shape import broadcast_to, reshape
 from ..core.rng import next_key
 from ..core.tensor import Tensor
+from ..core.words import select
 from ..dtypes import FLOATS, as_dtype, bool_, checked_int, checked_number, float32, float64, int64, is_number
 from ..engine.kept import number
-from .logic import logical_and
+from ..engine.routes import routed
 from .picking import index_select
 from .reduce_more import argmax
 from .reductions import count_nonzero
@@ -64,6 +65,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, generator: Any = None
 
 
 # ---- whole numbers -------------------------------------------------------------------------------------------------------------------
+@routed
 def randint(
     low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, *, generator: Any = None
 ) -> Any:  # fmt: skip
@@ -83,6 +85,7 @@ def randint(
     return t if dtype is None or as_dtype(dtype) == int64 else cast(t, dtype)
 
 
+@routed
 def randperm(n: int, dtype: Any = None, device: Any = None, *, generator: Any = None) -> Any:
     """The whole numbers below n in random order (int64 unless said otherwise)."""
     if checked_int("randperm", "n", n) < 0:
@@ -127,10 +130,41 @@ def checked_share(name: str, p: Any, most: float = 1.0) -> Any:
     """Probabilities as floats, none of which is NaN, below 0 or above `most`. Raises ValueError with the position of one that is."""
     p = Tensor.of(name, p)
     p = p if p.dtype in FLOATS else cast(p, float32)
-    inside = cast(logical_and(ge(p, 0.0), le(p, most)), int64)
     text = f"{name}: no probability: element {{1}} is not from 0 to {most}. Use numbers that are."
-    check_ids(inside, 1, 2, text, error=ValueError)
+    check_ids(p, 0, 0, text, error=ValueError, found=share_counts(widened(p), most))
     return p
+
+
+def is_share(p, most):
+    return (p >= 0.0) & (p <= most)
+
+
+def is_below(noise, p):
+    return select(noise < p, 1.0, 0.0)
+
+
+@custom(inputs=1, kind="as is", internal=True)
+def share_counts(p, most=1.0):
+    """id_counts() of the numbers that are not from 0 to `most`."""
+    inside, found = like(p, dtype=bool_), like(p, (3,), int64)
+    if p.size:
+        launch("map", is_share, (inside,), (p, number(most, p.dtype)), (), p.dtype)
+    launch("check_ids", None, (found,), (inside,), (1, 2, False, 0))
+    return found
+
+
+@custom(inputs=1, kind="as is", title="bernoulli", internal=True)
+def ones_of(p, generator=None):
+    """1 with probability p, else 0."""
+    y, noise = like(p), like(p, dtype=p.spec.computed)
+    if p.size:
+        ends = number(0.0, noise.dtype), number(1.0, noise.dtype)
+        launch("philox_uniform", None, (noise,), (over(next_key(p.device, generator), (3,)),), ends)
+        launch("map", is_below, (y,), (noise, p))
+    return y
+
+
+ones_of.differentiable(lambda g: mul(g, 0.0))
 
 
 @composed
@@ -141,9 +175,7 @@ def bernoulli(p: Any, generator: Any = None) -> Any:
     >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]
     """
-    p = checked_share("bernoulli", p)
-    y = cast(lt(drawn(p.shape, p.device, generator, p.spec.computed), p.detach()), p.dtype)
-    return add(y, mul(p, 0.0)) if p.requires_grad else y
+    return ones_of(checked_share("bernoulli", p), generator)
 
 
 def exponentials(shape: Any, device: Any, generator: Any, dtype: Any) -> Any:
@@ -204,6 +236,7 @@ def common_size(name: str, size: Any, a: Any, b: Any, device: Any) -> tuple[Any,
     return shape, tensors[0].device if tensors and device is None else device_of(device)
 
 
+@routed
 def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, *, generator: Any = None
 ) -> Any:  # fmt: skip
@@ -216,6 +249,7 @@ def normal(
     return broadcast_to(add(mul(noise, std), mean), shape)
 
 
+@routed
 def exponential(
     scale: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, *, generator: Any = None
 ) -> Any:  # fmt: skip

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...core.errors import DeviceError, DTypeError
 from ...core.formula import globals_of
-from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64
+from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64, int64
 from ..base import Buffer, Copied, Device, Kernel
 from ..formula.bind import bind, making_kernel, reached
 from ..host import FEW, HostStream
@@ -140,7 +140,8 @@ class CpuStream(HostStream):
         self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
     ) -> Callable[[list[Any]], None]:  # fmt: skip
         slow, device = super().prepare(fresh, steps, inputs), self.device
-        if any([isinstance(s, Action) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) for s in steps]):
+        steps = [written(s, fresh, len(inputs)) for s in steps]
+        if None in steps:
             return slow
         makers = [memory.maker(device.pool(*f)) for f in fresh]  # type: ignore[attr-defined]
         return chain.launches(self, slow, makers, steps, inputs) if steps or fresh else lambda memory: None
@@ -150,6 +151,18 @@ class CpuStream(HostStream):
 
     def program(self, steps: Sequence[Step | Action]) -> Run:
         return import_module(".runtime.walk", __package__).CpuRun(steps)  # type: ignore[no-any-return]
+
+
+def written(s: Any, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
+    """A planned call's step as a launch of whole buffers: so is what fills a new one with whole numbers of the host, as places in the
+    random numbers are. None for anything else."""
+    if not isinstance(s, Action):
+        return s if not any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) else None
+    spot = s.buffers[0] if s.buffers else None
+    if not s.early or type(spot) is not Spot or spot.size >= 0 or spot.number < given or fresh[spot.number - given][1] != int64:
+        return None
+    pack, act = Struct(f"{fresh[spot.number - given][0]}q").pack_into, s.act
+    return Step(lambda data: pack(data, 0, *act()), s.buffers, (), ())
 
 
 class CpuDevice(Device):

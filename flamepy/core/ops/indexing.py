@@ -122,13 +122,15 @@ def id_counts(ids, low=0, high=0, ignores=False, ignore=0):
     return found
 
 
-def check_ids(ids: Any, low: int, high: int, text: str, ignore: int | None = None, error: type[Exception] = IndexOutOfRange) -> Any:
-    """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`. `text` has places for the value and
-    the position.
+def check_ids(
+    ids: Any, low: int, high: int, text: str, ignore: int | None = None, error: type[Exception] = IndexOutOfRange, found: Any = None
+) -> Any:  # fmt: skip
+    """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`, or for what `found` says, as id_counts()
+    does. `text` has places for the value and the position.
 
     Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`.
     """
-    found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0), ids.shape
+    found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0) if found is None else found, ids.shape
 
     def check(buffer: Any) -> None:
         at, value, _ = buffer.device.download(buffer).tolist()

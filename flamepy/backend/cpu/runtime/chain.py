@@ -33,7 +33,7 @@ Run = Callable[[list[Any]], None]
 def launches(direct: Stream, slow: Run, makers: Sequence[Callable[[], Buffer]], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
     """These steps as one function. `makers` make the new buffers; `inputs` says which of those given are buffers."""
     places, constants = placed(steps, len(inputs) + len(makers))
-    calls = tuple([(s.kernel.wide, at) for s, at in zip(steps, places, strict=True)])
+    calls = tuple([(getattr(s.kernel, "wide", None), at) for s, at in zip(steps, places, strict=True)])
     made = template(tuple(inputs), len(makers), calls, len(constants), False)
     return made(direct, slow, threads, *makers, *[s.kernel for s in steps], *constants)  # type: ignore[no-any-return]
 
@@ -61,9 +61,10 @@ def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], lis
 
 @lru_cache(4096)
 def template(
-    inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[bool, tuple[int, ...]], ...], constants: int, sized: bool,
+    inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[bool | None, tuple[int, ...]], ...], constants: int, sized: bool,
 ) -> Any:  # fmt: skip
-    """What makes the functions of one kind. `calls`: for each kernel whether it runs on all threads, and the numbers of its arguments.
+    """What makes the functions of one kind. `calls`: for each kernel whether it runs on all threads (None: it is a function of
+    Python's that takes arrays), and the numbers of its arguments.
     `sized`: the first buffer given says how long new ones are and which kernels run."""
     given = len(inputs)
     names = [f"a{i}" for i in range(given)] + [f"d{i}" for i in range(fresh)] + [f"c{i}" for i in range(constants)]
@@ -78,6 +79,9 @@ def template(
         if sized:
             lines.append(f"narrow, wide, grain = k{i}")
             workers = "1 if size < grain else threads()"
+        if wide is None:
+            lines.append(f"k{i}({arguments})")
+            continue
         lines += [f"e{i} = e{i} or {'narrow' if sized else f'k{i}'}.code({arguments})", f"e{i}({workers}, ({arguments}))"]
     lines += [f"memory.append(b{i})" for i in range(fresh)]
     values = [f"m{i}" for i in range(fresh)] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
