@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import elf_tools
@@ -39,6 +43,30 @@ def close(found: Any, exact: Any, least: float) -> None:
     exact = np.asarray(exact, np.float64).reshape(-1)
     apart = np.abs(np.asarray(found, np.float64).reshape(-1) - exact).max(initial=0)
     assert apart <= least * max(1e-3, np.abs(exact).max(initial=0)), apart
+
+
+def gpu_like(cc: tuple[int, int], runs: bool = True) -> tuple[Any, list[Any]]:
+    """(an emulated GPU of this compute capability, the list of kernels it will load); one that runs nothing only loads them."""
+    driver: Any = import_module("flamepy.backend.cuda.runtime.emulated").Driver()
+    driver.cc, found, load = cc, [], driver.load
+    driver.load = lambda binary: found.append(binary) or load(binary)
+    if not runs:
+        driver.run = lambda *_: None
+    return import_module("flamepy.backend.cuda.device").CudaDevice(driver, 0), found
+
+
+def by_ptxas(binary: Any) -> str:
+    """What the ptxas of a toolkit says, which is of another version than nvJitLink's; "" where no toolkit of CUDA 13 is installed."""
+    tool = pytest.importorskip("cuda.pathfinder").find_nvidia_binary_utility("ptxas")
+    if tool is None:
+        return ""
+    ptx = re.sub(r"\.version \d+\.\d+", ".version 9.0", binary.ptx, count=1)  # what 13.0 reads
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.ptx").write_text(ptx)
+        command = [tool, "-v", f"-arch={name_of(binary.cc)}", "kernel.ptx", "-o", "kernel.cubin"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "Unsupported .version" in done.stderr, done.stderr
+    return "" if done.returncode else done.stderr
 
 
 def name_of(cc: tuple[int, int]) -> str:

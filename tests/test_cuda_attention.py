@@ -7,12 +7,11 @@ that see no key, operands at odd places.
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_tools import check_code, close, launch
+from cuda_tools import by_ptxas, check_code, close, gpu_like, launch
 from devices import emulated_gpu
 
 from flamepy.dtypes import bfloat16, computed, float16, float32, float64
@@ -192,10 +191,7 @@ def test_fused_operands_stay_where_they_are_and_the_order_of_warps_does_not_matt
 def test_other_gpus(width: int, masked: bool, cc: tuple[int, int]) -> None:
     """Of the widest fewer rows a warp before sm_90, and smaller tiles from sm_100 on: what fits into registers there. Two tiles in shared
     memory, not three, where it has 100 KB."""
-    driver: Any = import_module("flamepy.backend.cuda.runtime.emulated").Driver()
-    driver.cc, binaries, load = cc, [], driver.load
-    driver.load = lambda binary: binaries.append(binary) or load(binary)
-    gpu = import_module("flamepy.backend.cuda.device").CudaDevice(driver, 0)
+    gpu, binaries = gpu_like(cc)
     arrays, mask, g = draw((1, 1, 70, 90, width, min(width, 88)), bfloat16, (1, 1, 70, 90) if masked else None)
     y, grads = exact(arrays, mask, 0.3, True, g)
     for mine, theirs in zip(run(gpu, arrays, mask, g, 0.3, True), [y, *grads], strict=True):
@@ -211,17 +207,15 @@ def test_other_gpus(width: int, masked: bool, cc: tuple[int, int]) -> None:
 @pytest.mark.parametrize("cc", [(9, 0), (10, 0)])
 def test_the_widest_rows_leave_registers_to_another_assembler(cc: tuple[int, int]) -> None:
     """One whose ptxas takes some more: 13.0 spilled 4 bytes where this one took 255 of 255."""
-    driver: Any = import_module("flamepy.backend.cuda.runtime.emulated").Driver()
-    driver.cc, binaries, load = cc, [], driver.load
-    driver.load = lambda binary: binaries.append(binary) or load(binary)
-    driver.run = lambda *_: None  # nothing but machine code is asked for
-    gpu = import_module("flamepy.backend.cuda.device").CudaDevice(driver, 0)
+    gpu, binaries = gpu_like(cc, runs=False)  # nothing but machine code is asked for
     for masked in (False, True):
         arrays, mask, g = draw((1, 1, 70, 90, 128, 128), bfloat16, (1, 1, 70, 90) if masked else None)
         run(gpu, arrays, mask, g, 0.3, True)
-    found = [int(re.search(r"Used (\d+) registers", b.cubin()[1])[1]) for b in binaries if b.name.startswith("attention_mma_128")]  # type: ignore[index]
+    own = [b for b in binaries if b.name.startswith("attention_mma_128")]
+    found = [int(re.search(r"Used (\d+) registers", b.cubin()[1])[1]) for b in own]  # type: ignore[index]
     assert len(found) == 2 and max(found) <= 248
     logs = [b.cubin()[1] for b in binaries]
+    logs += filter(None, map(by_ptxas, binaries))
     assert all(re.findall(r"(\d+) bytes spill", log) == ["0", "0"] for log in logs)
 
 

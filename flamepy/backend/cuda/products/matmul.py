@@ -15,7 +15,8 @@ from ....dtypes import HALF, computed
 from ..loops.maps import map_launcher, same
 from ..runtime.family import Go, blocks, launcher
 from .blas import Problem
-from .products import add_parts, column_parts, plain_large, plain_small, tensor_large, tensor_small
+from .products import add_parts, column_parts, plain_large, plain_small, sizes_of, tensor_large, tensor_small
+from .tiles import sized
 
 LARGE, SMALL = 128, 64  # sides of tiles
 BUSY = 132  # tiles that keep a GPU busy: one for each multiprocessor of an H100
@@ -108,7 +109,7 @@ def own(go: Any, outs: Any, ins: Any, sizes: Any, turned: Any, formula: Any, kee
     (y, kept), (a, b, bias, residual), (m, n, k), (count, starts) = outs, ins, sizes, stack
     dtype = computed(a.dtype)
     side, parts = cut(count, m, n, k, a.dtype.itemsize < 8)
-    function = KERNELS[a.dtype in HALF, side]
+    function = kernel_of(a.dtype in HALF, side, go.device.driver.cc)
     deep = True if turned[0] else None, None if turned[1] else True  # rows are steps of k
     grid = blocks(m, side) * blocks(n, side), count, parts
     if parts == 1:
@@ -193,6 +194,8 @@ def runs(a_at: tuple[int, ...], b_at: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
-KERNELS = {
-    (False, SMALL): plain_small, (False, LARGE): plain_large, (True, SMALL): tensor_small, (True, LARGE): tensor_large,
-}  # fmt: skip
+def kernel_of(narrow: bool, side: int, cc: tuple[int, ...]) -> Any:
+    """What makes tiles of this side, of 16-bit factors or of others."""
+    if not narrow:
+        return plain_large if side == LARGE else plain_small
+    return sized(tensor_large if side == LARGE else tensor_small, **sizes_of(side, cc))

@@ -1,6 +1,6 @@
 """The kernels of matrix products: a block makes a tile of the result, k a little at a time through shared memory, sums in registers.
 
-16-bit numbers go through the tensor cores, in tiles of 128 x 128 or 64 x 64, 32 numbers of k at a time, three such stages in flight;
+16-bit numbers go through the tensor cores, in tiles of 128 x 128 or 64 x 64, K numbers of k at a time, STAGES times that in shared memory;
 float32 and float64 through fused multiply-adds of 8 x 8 or 4 x 4 numbers a thread. What is beyond a matrix is 0 in shared memory. What ends
 a layer (bias, activation, residual) is applied to the sums, four neighbours at a time. With few tiles k is cut into parts, which
 add_parts adds in their order: a number depends on sizes alone.
@@ -32,18 +32,20 @@ from .tile_words import short
 from .tiles import filled
 
 TOGETHER = 16  # parts that are added up by themselves
+K, STAGES, BEHIND = 64, 3, 1  # numbers of k in a stage; stages; how many may still come while one is used
+ROOMS = 3 << 15  # bytes of all stages
 STRIP = 8  # tiles of rows that are made together, so that blocks which run together read the same columns
 
 
 # ---- kernels: y, kept: see linear() in core/kernels.py. sizes: (m, n, k, of k a part). starts: (a's, steps between items, b's, ...)
 @kernel(threads=128, together=2)
 def tensor_large(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(128, 0.0), shared(49152), 128)
+    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(128, 0.0), shared(ROOMS), 128)
 
 
 @kernel(threads=128)
 def tensor_small(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps):
-    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(32, 0.0), shared(24576), 64)
+    tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, keeps, filled(32, 0.0), shared(ROOMS), 64)
 
 
 @kernel(threads=256, together=2)
@@ -96,6 +98,14 @@ def column_parts(parts, x, rows, n, each):
         put4(parts, cuda.blockIdx.y * n + column, total, min(4, n - column), n % 4 == 0 and aligned(parts, 4))
 
 
+def sizes_of(side: int, cc: tuple[int, ...]) -> dict[str, int]:
+    """The stages of a tile: as many bytes on their way as leave room for two large tiles on a multiprocessor, which has 228 KB of shared
+    memory; 164 on sm_80, 100 on sm_86, sm_89 and sm_120."""
+    crowded = (8, 6) <= cc[:2] < (9, 0) or cc >= (12, 0)
+    k, stages = (32, 3) if crowded else (32, 4) if side == 128 and cc < (8, 6) else (64, 3)
+    return {"K": k, "STAGES": stages, "BEHIND": stages - 2, "ROOMS": 4 * side * k * stages}
+
+
 # ---- where a block is ---------------------------------------------------------------------------------------------------------------
 def tile_of(m, n, side):
     """The first row and column of this block's tile."""
@@ -120,29 +130,29 @@ def tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, ke
     (a_row, a_k), (b_row, b_k) = piece_of(a_deep, side), piece_of(b_deep, side)
     a_at, b_at = a_at + first_of(a_deep, row0 + a_row, k_from + a_k, a_ld), b_at + first_of(b_deep, col0 + b_row, k_from + b_k, b_ld)
     a_left, b_left = short(min(side, m - row0) - a_row), short(min(side, n - col0) - b_row)
-    a_step, b_step = 32 if a_deep is None else 32 * a_ld, 32 if b_deep is None else 32 * b_ld
-    a_to, b_to = short(room + place_of(a_deep, a_row, a_k, side)), short(room + 64 * side + place_of(b_deep, b_row, b_k, side))
+    a_step, b_step = K if a_deep is None else K * a_ld, K if b_deep is None else K * b_ld
+    half, stage = 2 * K * side, 4 * K * side  # bytes of a's part, of both
+    a_to, b_to = short(room + place_of(a_deep, a_row, a_k, side)), short(room + half + place_of(b_deep, b_row, b_k, side))
     a_from = short(room + lane_place(a_deep, warp_row(side), thread() >> 3 & 1, thread() >> 4 & 1, side))
-    b_from = short(room + 64 * side + lane_place(b_deep, warp_column(side), thread() >> 4 & 1, thread() >> 3 & 1, side))
-    ahead, ready, end = short(0), short(0), short(384 * side)  # stages of 128 * side bytes
-    while ahead < short(256 * side):
+    b_from = short(room + half + lane_place(b_deep, warp_column(side), thread() >> 4 & 1, thread() >> 3 & 1, side))
+    ahead, ready, last, far = short(0), short(0), short((STAGES - 1) * stage), (STAGES - 1) * K
+    while ahead < last:
         if ahead // (4 * side) < k_left:
             fetch(a, a_deep, a_fast, a_to + ahead, a_at, a_ld, a_left, short(k_left - ahead // (4 * side) - a_k), side)
             fetch(b, b_deep, b_fast, b_to + ahead, b_at, b_ld, b_left, short(k_left - ahead // (4 * side) - b_k), side)
         commit()
-        a_at, b_at, ahead = a_at + a_step, b_at + b_step, short(ahead + 128 * side)
+        a_at, b_at, ahead = a_at + a_step, b_at + b_step, short(ahead + stage)
     while k_left > 0:
-        wait(1)
+        wait(BEHIND)
         barrier()
-        if k_left > 64:
-            fetch(a, a_deep, a_fast, a_to + ahead, a_at, a_ld, a_left, short(k_left - 64 - a_k), side)
-            fetch(b, b_deep, b_fast, b_to + ahead, b_at, b_ld, b_left, short(k_left - 64 - b_k), side)
+        if k_left > far:
+            fetch(a, a_deep, a_fast, a_to + ahead, a_at, a_ld, a_left, short(k_left - far - a_k), side)
+            fetch(b, b_deep, b_fast, b_to + ahead, b_at, b_ld, b_left, short(k_left - far - b_k), side)
         commit()
-        for step in range(2):
-            sums = multiplied(sums, a_from + ready, b_from + ready, step, a_deep, b_deep, 2 * side, a)
-        a_at, b_at, k_left = a_at + a_step, b_at + b_step, short(k_left - 32)
-        ahead, ready = short(ahead + 128 * side), short(ready + 128 * side)
-        ahead, ready = short(0) if ahead == end else ahead, short(0) if ready == end else ready
+        for step in range(K // 16):
+            sums = multiplied(sums, a_from + ready, b_from + ready, step, a_deep, b_deep, 2 * side, 2 * K, a)
+        a_at, b_at, k_left = a_at + a_step, b_at + b_step, short(k_left - K)
+        ahead, ready = short(0) if ahead == last else short(ahead + stage), short(0) if ready == last else short(ready + stage)
     tensor_end(y, kept, bias, residual, keeps, sums, room, row0, col0, m, n, starts[4], side)
 
 
@@ -186,10 +196,8 @@ def warp_column(side):
 
 def piece_of(deep, side):
     """The first of eight numbers that this thread copies: row (or column) of the tile, and step of k."""
-    if deep is None:
-        return short(thread() >> 2), short(8 * (thread() & 3))
-    row, piece = divided(thread(), side >> 3)
-    return short(8 * piece), short(row)
+    row, piece = divided(thread(), (K if deep is None else side) >> 3)
+    return (short(row), short(8 * piece)) if deep is None else (short(8 * piece), short(row))
 
 
 def first_of(deep, row, k, ld):
@@ -200,15 +208,20 @@ def first_of(deep, row, k, ld):
 def place_of(deep, row, k, side):
     """Where it puts them in the matrix's part of a stage."""
     if deep is None:
-        return 64 * row + 16 * (k >> 3 ^ (row >> 1 & 3))
+        return 2 * K * row + 16 * (k >> 3 ^ turn_of(row))
     return 2 * side * k + 16 * (row >> 3 ^ (k & 7))
+
+
+def turn_of(row):
+    """How the pieces of a row change places: of 128 bytes, or of 64, which two rows have of all banks."""
+    return row & 7 if K == 64 else row >> 1 & 3
 
 
 def lane_place(deep, first, low, high, side):
     """Where this lane's row begins of those that ldmatrix reads; low: it is in the second eight rows or columns, high: of k."""
     if deep is None:
         row = first + 8 * low + (thread() & 7)
-        return 64 * row + 16 * (high ^ (row >> 1 & 3))
+        return 2 * K * row + 16 * (high ^ turn_of(row))
     row = 8 * high + (thread() & 7)
     return 2 * side * row + 16 * (((first >> 3) + low) ^ (row & 7))
 
@@ -217,12 +230,12 @@ def fetch(x, deep, fast, to, at, ld, rows, k_left, side):
     """This thread's pieces of a stage, of 8 numbers each; rows, k_left: how many there are from its first number on."""
     inside = short(min(8, max(0, k_left if deep is None else rows)))
     left = rows if deep is None else k_left
-    apart = 32 if deep is None else 1024 // side
+    apart = 1024 // K if deep is None else 1024 // side
     if fast:
-        for turn in range(side // 32):
+        for turn in range(K * side // 1024):
             copy16(to + 2048 * turn, x, at + turn * apart * ld, 2 * inside if left > turn * apart else 0)
     else:
-        for turn in range(side // 32):
+        for turn in range(K * side // 1024):
             copy8(to + 2048 * turn, x, at + turn * apart * ld, inside if left > turn * apart else 0)
 
 

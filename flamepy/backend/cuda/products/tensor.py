@@ -1,8 +1,9 @@
 """Words of the products' kernels: copies into shared memory that go on in the background, tensor cores, tiles of sums in registers.
 
 Shared memory is addressed by numbers: shared(n) is where n bytes of it begin. What a thread holds of its block's tile is a tuple, so that
-it stays in registers. A matrix of 16-bit numbers lies in shared memory as in the device's: row by row, 32 numbers of k in a row, or `deep`,
-32 rows of k; pieces of 16 bytes change places so that eight rows are read from different banks. `deep` is None or not: two kernels.
+it stays in registers. A matrix of 16-bit numbers lies in shared memory as in the device's: row by row, 32 or 64 numbers of k in a row, or
+`deep`, as many rows of k; pieces of 16 bytes change places so that eight rows are read from different banks. `deep` is None or not: two
+kernels.
 """
 
 from __future__ import annotations
@@ -173,25 +174,24 @@ def load_matrices(builder: Any, address: Any, offset: int, turned: bool) -> list
 
 def matrices(builder: Any, at: Any, step: Any, deep: bool, row_bytes: Any, n: int) -> list[Any]:
     """The registers of 16 rows (or columns), the n-th of such, and 16 of k, from the lane's own address in the first step's first ones."""
-    if deep:
-        place = builder.add(builder.xor(at, I32(32 * n)), builder.mul(step, builder.shl(row_bytes, I32(4))))
-    else:
-        place = builder.add(builder.xor(at, builder.shl(step, I32(5))), I32(1024 * n))
+    far, sixteen = (step, I32(n)) if deep else (I32(n), step)  # how many times 16 rows of shared memory, how many times 16 numbers of them
+    place = builder.add(builder.xor(at, builder.shl(sixteen, I32(5))), builder.mul(far, builder.shl(row_bytes, I32(4))))
     return load_matrices(builder, place, 0, deep)
 
 
-@word(lambda sums, a, b, step, a_deep, b_deep, row_bytes, x: sums(sums, *[types.int64] * 3, a_deep, b_deep, types.int64, x))
+@word(lambda sums, a, b, step, a_deep, b_deep, wide, narrow, x: sums(sums, *[types.int64] * 3, a_deep, b_deep, types.int64, types.int64, x))
 def multiplied(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """The sums with the products of 16 numbers of k added, by tensor cores: of step 0 or 1 of a stage, where this lane reads a warp's rows
-    from address a on, its columns from b on; x: whose numbers they are."""
-    sums, _, _, _, a_deep, b_deep, _, x = sig.args
+    """The sums with the products of 16 numbers of k added, by tensor cores: of a step of a stage, where this lane reads a warp's rows from
+    address a on, its columns from b on; rows of shared memory have `wide` bytes where they are steps of k, else `narrow`; x: whose."""
+    sums, _, _, _, *deep, _, _, x = sig.args
     found, columns, across = cgutils.unpack_tuple(builder, args[0]), [], across_of(sums)
-    a_at, b_at, step, wide = [narrow(builder, args[n]) for n in (1, 2, 3, 6)]
+    a_at, b_at, step, *lines = [narrow(builder, args[n]) for n in (1, 2, 3, 6, 7)]
+    (a_deep, a_line), (b_deep, b_line) = [(d != types.none, lines[d == types.none]) for d in deep]
     mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{M16[x.half]}.f32 {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
     for n in range(across // 2):
-        columns += matrices(builder, b_at, step, b_deep != types.none, wide, n)
+        columns += matrices(builder, b_at, step, b_deep, b_line, n)
     for i in range(len(sums) // (4 * across)):
-        row = matrices(builder, a_at, step, a_deep != types.none, wide, i)
+        row = matrices(builder, a_at, step, a_deep, a_line, i)
         for j in range(across):
             at = 4 * (i * across + j)
             given, four = row + columns[2 * j : 2 * j + 2] + found[at : at + 4], ir.LiteralStructType([F32] * 4)
