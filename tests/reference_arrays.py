@@ -216,6 +216,7 @@ SCATTERING = {
 
 FAMILIES_OF_ARRAYS = {"scans": SCANS, "order": ORDER, "reductions": REDUCTIONS, "scattering": SCATTERING}
 INTERNAL_OF_ARRAYS = {
+    "middle": "median",
     "middle_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
     "scattered_extreme": "scatter_reduce",
     "running_sum": "cumsum", "recurrence": "cumprod", "running_place": "cummax",

@@ -37,15 +37,15 @@ def wide_product(a, b, ta=False, tb=False):
     return multiplied(a, b, ta, tb, a.spec.computed)
 
 
-def half_product_dx(g, a, b, wanted, ta, tb):
+def half_product_dx(g, a, b, wanted, shapes, ta, tb):
     """The cotangent of a 16-bit result is float32: rounded, unless float16 has no room for small gradients."""
     if (a if b is None else b).dtype == float16:
-        return cotangents(wide_product.body, g, a, b, wanted, ta, tb)
-    return half_product_ddx(g, a, b, wanted, ta, tb)
+        return cotangents(wide_product.body, g, a, b, wanted, shapes, ta, tb)
+    return half_product_ddx(g, a, b, wanted, shapes, ta, tb)
 
 
-def half_product_ddx(g, a, b, wanted, ta, tb):
-    return cotangents(wide_product, cast(g, (a if b is None else b).dtype), a, b, wanted, ta, tb)
+def half_product_ddx(g, a, b, wanted, shapes, ta, tb):
+    return cotangents(wide_product, cast(g, (a if b is None else b).dtype), a, b, wanted, shapes, ta, tb)
 
 
 for times in (product, wide_product):

@@ -12,21 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.formula.row_words import lane, lanes
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import SCALARS, launch, like
 from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape, tensors_of
-from ..core.ops.copy import cast
+from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import add, eq, maximum_op, mul, ne, sub, where
+from ..core.ops.reduce import reduction, spread
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import broadcast_to, permute, reshape, transpose
 from ..core.tensor import Tensor
+from ..core.words import select
 from ..dtypes import FLOATS, checked_int, float32, float64, int32, int64
 from .picking import integers, picked_along
 from .reduce_more import argmax, no_pair
+from .rows import over_rows
 from .scans import Found, recurrence, shifted
 from .shape_more import narrow
 from .spellings import lerp
+from .variance import from_rows, in_rows
 from .widening import narrowed
 
 
@@ -162,8 +167,7 @@ def axes_last(name: str, x: Any, axis: Axis, keepdims: bool) -> tuple[Any, tuple
     rows = math.prod([x.shape[d] for d in rest])
     moved = x if not x.ndim else permute(x, (*rest, *axes))
     n = x.size // rows if rows else math.prod([x.shape[d] for d in axes if x.ndim])
-    if not n:
-        raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
+    check_some(name, x, axis, n)
     return reshape(moved, (rows, n)), squeezed_shape(x.shape, axes if x.ndim else (), keepdims)
 
 
@@ -236,6 +240,70 @@ def nanquantile(
     return quantiles("nanquantile", x, q, axis, keepdims, interpolation or method, True)
 
 
+# ---- medians -------------------------------------------------------------------------------------------------------------------------
+def middle_row(r, y, at, x, order, skips, rows, cols):
+    """The middle of a row, or the mean of the two that are, and where they lie; `order`: where its numbers lie in order, NaN last."""
+    x, order, count = x[r * cols : r * cols + cols], order[r * cols : r * cols + cols], cols
+    while skips and count > 1 and x[order[count - 1]] != x[order[count - 1]]:
+        count -= 1
+    low, high, last = order[(count - 1) // 2], order[count // 2], order[count - 1]
+    if x[last] != x[last]:
+        low, high = last, last
+    apart = x[high] - x[low]
+    if apart != apart:  # the same infinity twice, or NaN
+        high = low
+    if lane() == 0:
+        y[r] = x[low] if low == high else x[high] - apart * 0.5
+        at[2 * r], at[2 * r + 1] = low, high
+
+
+def middle_dx_row(r, dx, g, at, rows, cols):
+    dx, half = dx[r * cols : r * cols + cols], g[r] * 0.5
+    for j in range(lane(), cols, lanes()):
+        dx[j] = select(j == at[2 * r], half, 0.0) + select(j == at[2 * r + 1], half, 0.0)
+
+
+@custom(inputs=1, title="median", internal=True)
+def middle(x, axis=None, keepdims=False, skips=False):
+    """The median over the axes; with `skips` of what is not NaN."""
+    plan = reduction("median", x.shape, axis, keepdims)
+    y, at = like(x, plan.shape), like(x, (*plan.shape, 2), int64)
+    if y.size:
+        rows = in_rows(x, plan)
+        order = like(rows, dtype=int64)
+        launch("argsort", None, (order,), (rows,), (plan.n, False, plan.n), dtype=x.dtype)
+        launch("row", middle_row, (y, at), (rows, order), (bool(skips), y.size, plan.n))
+    return y, {"at": at}
+
+
+@middle.backward
+def middle_dx(g, at, shapes, axis, keepdims):
+    plan = reduction("median", shapes[0], axis, keepdims)
+    dx = like(g, (plan.outer, plan.inner, plan.n), g.spec.computed)
+    over_rows(middle_dx_row, (dx,), (g, at), plan.n)
+    return from_rows(dx, shapes[0], plan)
+
+
+@middle.graph
+def middle_ddx(g, at, shapes, axis, keepdims):
+    ones = filled(g.shape, 1, g.spec.computed, g.device)
+    return mul(middle_dx(ones, at, shapes, axis, keepdims), spread(g, shapes[0], axis, keepdims))
+
+
+def middle_of(name: str, x: Any, axis: Axis, keepdims: bool, skips: bool) -> Any:
+    """median(). Raises ShapeError where there are no elements."""
+    x = Tensor.of(name, x)
+    x = x if x.dtype in FLOATS else cast(x, float32)
+    axes = axes_of(name, axis, x.ndim)
+    check_some(name, x, axis, math.prod([x.shape[d] for d in axes if x.ndim]))
+    return middle(x, axes, bool(keepdims), skips)
+
+
+def check_some(name: str, x: Any, axis: Axis, n: int) -> None:
+    if not n:
+        raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
+
+
 @composed
 def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """The middle number along the axes, of an even number of them the mean of two, as NumPy's; NaN where there is one.
@@ -245,7 +313,7 @@ def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> fp.median(fp.tensor([1.0, 4.0, 2.0, 3.0])).item()
     2.5
     """
-    return quantiles("median", x, 0.5, axis, keepdims, "midpoint", False)
+    return middle_of("median", x, axis, keepdims, False)
 
 
 @composed
@@ -256,7 +324,7 @@ def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> fp.nanmedian(fp.tensor([1.0, float("nan"), 3.0])).item()
     2.0
     """
-    return quantiles("nanmedian", x, 0.5, axis, keepdims, "midpoint", True)
+    return middle_of("nanmedian", x, axis, keepdims, True)
 
 
 median, nanmedian = no_pair("median", median), no_pair("nanmedian", nanmedian)

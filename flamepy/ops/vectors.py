@@ -43,7 +43,7 @@ def vdot(a: Any, b: Any) -> Any:
     >>> fp.vdot(fp.tensor([[1.0, 2.0]]), fp.tensor([[3.0], [4.0]])).item()
     11.0"""
     a, b = tensors_of("vdot", a, b)
-    return dot(reshape(a, (a.size,)), reshape(b, (b.size,)))
+    return dot(*[x if x.ndim == 1 else reshape(x, (x.size,)) for x in (a, b)])
 
 
 @composed

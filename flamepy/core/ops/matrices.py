@@ -23,16 +23,16 @@ MOST = 1 << 22
 
 @custom(inputs=2, title="matmul", internal=True)
 def product(a, b, ta=False, tb=False):
-    """op(a) @ op(b) over the last two axes, other axes broadcasting; ta, tb: use the matrix transposed."""
+    """op(a) @ op(b), stacks broadcasting; ta, tb: use the matrix transposed. A vector is a row or column, whose axis of 1 goes."""
     return multiplied(a, b, ta, tb, a.dtype)
 
 
 def multiplied(a: Any, b: Any, ta: bool, tb: bool, dtype: np.dtype) -> Any:
     """The unrecorded product, of this type."""
-    m, k = a.shape[-2:] if not ta else a.shape[:-3:-1]
-    n = b.shape[-2] if tb else b.shape[-1]
+    m, k = (1, a.size) if a.ndim == 1 else a.shape[-2:] if not ta else a.shape[:-3:-1]
+    n = 1 if b.ndim == 1 else b.shape[-2] if tb else b.shape[-1]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    y = like(a, (*batch, m, n), dtype)
+    y = like(a, (*batch, *(m,) * (a.ndim > 1), *(n,) * (b.ndim > 1)), dtype)
     if y.size:
         launch("matmul", None, (y,), (a, b), (starts(a.shape, batch), starts(b.shape, batch), m, n, k, bool(ta), bool(tb)))
     return y
@@ -44,14 +44,20 @@ def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(np.broadcast_to(own, batch).ravel().tolist())
 
 
-product.differentiable(lambda g, a, b, wanted, ta, tb: cotangents(product, g, a, b, wanted, ta, tb))
+product.differentiable(lambda g, a, b, wanted, shapes, ta, tb: cotangents(product, g, a, b, wanted, shapes, ta, tb))
 
 
-def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
+def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, shapes: Any, ta: bool, tb: bool) -> tuple[Any, Any]:
     """Those of a and b, by products of which times() is one."""
+    rows, columns = [len(s) == 1 for s in shapes]
+    if rows or columns:
+        g = reshape(g, (*g.shape[: g.ndim - 1 + columns], *(1,) * rows, *g.shape[g.ndim - 1 + columns :], *(1,) * columns))
+        a = reshape(a, (1, *shapes[0])) if rows and a is not None else a
+        b = reshape(b, (*shapes[1], 1)) if columns and b is not None else b
     da = None if not wanted[0] else times(b, g, tb, True) if ta else times(g, b, False, not tb)
     db = None if not wanted[1] else times(g, a, True, ta) if tb else times(a, g, not ta, False)
-    return da, db
+    da = reshape(da, shapes[0]) if rows and da is not None and da.ndim == 2 else da  # else those of a stack are to be added up
+    return da, reshape(db, shapes[1]) if columns and db is not None else db
 
 
 @composed
@@ -82,17 +88,14 @@ def matmul(a: Any, b: Any) -> Any:
 
 
 def stacked(a: Any, b: Any) -> Any:
-    """The product of any operands that fit together, as one of matrices."""
-    x = reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
-    w = reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
-    if w.ndim == 2 and x.ndim > 2:  # one weight for all: a single product of many rows
-        x = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    """The product of any operands that fit together. One weight for all makes it a single product of many rows."""
+    x = reshape(a, (math.prod(a.shape[:-1]), a.shape[-1])) if b.ndim <= 2 < a.ndim else a
     if x.dtype in FLOATS:
-        y = product(x, w, False, False)
+        y = product(x, b, False, False)
     else:
-        y = whole_product(x, w)
-        y = cast(y, x.dtype) if x.dtype == w.dtype else y  # truths, too
-    shape = (*a.shape[:-1], *b.shape[1:]) if b.ndim <= 2 else (*y.shape[:-2], y.shape[-1]) if a.ndim == 1 else y.shape
+        y = whole_product(x, reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b)
+        y = cast(y, x.dtype) if x.dtype == b.dtype else y  # truths, too
+    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ()))
     return y if y.shape == shape else reshape(y, shape)
 
 
