@@ -11,7 +11,6 @@ from ..custom import custom
 from ..dtypes import FLOATS
 from ..errors import DTypeError, ShapeError
 from ..op import launch, like
-from ..tensor import Tensor
 from .axes import composed, tensors_of
 from .copy import cast
 from .pointwise import add, mul
@@ -56,8 +55,8 @@ def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, shapes: Any, ta:
         b = reshape(b, (*shapes[1], 1)) if columns and b is not None else b
     da = None if not wanted[0] else times(b, g, tb, True) if ta else times(g, b, False, not tb)
     db = None if not wanted[1] else times(g, a, True, ta) if tb else times(a, g, not ta, False)
-    da = reshape(da, shapes[0]) if rows and da is not None and da.ndim == 2 else da  # else those of a stack are to be added up
-    return da, reshape(db, shapes[1]) if columns and db is not None else db
+    alone = rows and da is not None and da.ndim == 2  # else one of each matrix of a stack, to be added up
+    return reshape(da, shapes[0]) if alone else da, reshape(db, shapes[1]) if columns and db is not None else db
 
 
 @composed
@@ -69,8 +68,7 @@ def matmul(a: Any, b: Any) -> Any:
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
     [3.0, 7.0]
     """
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        a, b = tensors_of("matmul", a, b)
+    a, b = tensors_of("matmul", a, b)
     for x in (a, b):
         if x.dtype not in FLOATS and (a.dtype in FLOATS or b.dtype in FLOATS):
             raise DTypeError(f"matmul: integers beside floats: {a.dtype} and {b.dtype}. Cast one with .to(flamepy.float32).")
