@@ -322,6 +322,23 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
 ]
 
 
+@CPU_ONLY
+@pytest.mark.parametrize("tracked", [(True, False), (False, True)])
+@pytest.mark.parametrize("mode, outside", [("bilinear", "reflection"), ("bilinear", "zeros"), ("bicubic", "border"), ("nearest", "zeros")])
+def test_places_that_are_no_numbers_and_one_operand_alone_tracked(mode: str, outside: str, tracked: tuple[bool, bool]) -> None:
+    x, grid = np.random.default_rng(0).uniform(-1.5, 1.5, 60).reshape(1, 3, 4, 5), np.random.default_rng(1).uniform(-2, 2, (1, 3, 4, 2))
+    x[0, 0, 1, 1], x[0, 2, 0, 0] = np.nan, np.inf
+    grid.reshape(-1)[[0, 3, 4, 7, 8]] = np.nan, np.inf, -np.inf, 1e30, -1e20
+    found = []
+    for device in ("cpu", "plain"):  # a kernel, and ops
+        xs = [fp.tensor(t, requires_grad=on, device=device) for t, on in zip((x, grid), tracked, strict=True)]
+        y = F.grid_sample(*xs, mode, outside)
+        found.append([y.numpy(), *[g.numpy() for _, g in (y.backward(fp.ones_like(y)).items() if y.requires_grad else ())]])
+    assert found[0][0].shape == (1, 3, 3, 4) and len(found[0]) == len(found[1]) == 2 - (mode == "nearest" and tracked[1])
+    for ours, plain in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-10, atol=1e-10)
+
+
 @CPU_ONLY  # X and W are made before a device is chosen
 @pytest.mark.parametrize("kind, text, call", ERRORS, ids=[text[:40] for _, text, _ in ERRORS])
 def test_errors(kind: type[Exception], text: str, call: Callable) -> None:

@@ -15,7 +15,7 @@ writes).
     cross_entropy.py losses.py margins.py similarity.py overlap.py policy.py    losses
     shape_more.py joining.py picking.py             moving numbers about
     rearranging.py stacking.py diagonals.py pads.py the same, made of these
-    patches.py resampling.py                        windows and pixels moved about, images of other sizes
+    patches.py resampling.py grids.py               windows and pixels moved about, images of other sizes and places
     contractions.py vectors.py                      products made of these
     random.py drops.py mixing.py                    random numbers
     scattering.py selecting.py                      numbers put where indices say, taken where masks say
@@ -42,6 +42,7 @@ from . import (  # noqa: F401
     diagonals,
     drops,
     gated,
+    grids,
     joining,
     linear_loss,
     logarithms,

@@ -186,7 +186,7 @@ def addr(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha:
     [[2.0], [2.0]]
     """
 
-# flamepy/ops/resampling.py: affine_grid
+# flamepy/ops/grids.py: affine_grid
 def affine_grid(theta: TensorLike, size: TensorLike, align_corners: bool = False) -> Tensor:
     """The grid for grid_sample() of an affine map of each image: places of the result, from -1 to 1, times theta.
 
@@ -1768,7 +1768,7 @@ def greater_equal(a: TensorLike, b: TensorLike, /) -> Tensor:
     [False, True]
     """
 
-# flamepy/ops/resampling.py: grid_sample
+# flamepy/ops/grids.py: grid_sample
 def grid_sample(
     x: TensorLike,
     grid: TensorLike,

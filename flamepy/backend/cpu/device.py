@@ -41,7 +41,7 @@ MOVES = frozenset(
 FAMILIES = (
     "loops.channels", "loops.remainders",
     "loops.maps", "loops.broadcast", "loops.reduce", "loops.rows", "loops.index", "loops.spans", "loops.random", "loops.scan",
-    "loops.order", "products.matmul", "attention.attention", "conv.conv", "conv.pooling", "conv.tables", "recurrent",
+    "loops.order", "products.matmul", "attention.attention", "conv.conv", "conv.pooling", "conv.tables", "conv.grids", "recurrent",
 )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ class CpuDevice(Device):
     """`device("cpu")`."""
 
     align = ALIGN
-    hands_out = True
+    samples = hands_out = True
     gap = APART  # as far apart as the allocator's blocks, or kernels could take other paths
 
     def __init__(self) -> None:
