@@ -11,6 +11,7 @@ from ..custom import custom
 from ..dtypes import FLOATS
 from ..errors import DTypeError, ShapeError
 from ..op import launch, like
+from ..tensor import Tensor
 from .axes import composed, tensors_of
 from .copy import cast
 from .pointwise import add, mul
@@ -39,8 +40,7 @@ def multiplied(a: Any, b: Any, ta: bool, tb: bool, dtype: np.dtype) -> Any:
 
 def starts(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix of the broadcast stack begins."""
-    own = np.arange(math.prod(shape[:-2])).reshape(shape[:-2]) * math.prod(shape[-2:])
-    return tuple(np.broadcast_to(own, batch).ravel().tolist())
+    return tuple(np.broadcast_to(np.arange(math.prod(shape[:-2])).reshape(shape[:-2]) * math.prod(shape[-2:]), batch).ravel().tolist())
 
 
 product.differentiable(lambda g, a, b, wanted, shapes, ta, tb: cotangents(product, g, a, b, wanted, shapes, ta, tb))
@@ -68,7 +68,8 @@ def matmul(a: Any, b: Any) -> Any:
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
     [3.0, 7.0]
     """
-    a, b = tensors_of("matmul", a, b)
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        a, b = tensors_of("matmul", a, b)
     for x in (a, b):
         if x.dtype not in FLOATS and (a.dtype in FLOATS or b.dtype in FLOATS):
             raise DTypeError(f"matmul: integers beside floats: {a.dtype} and {b.dtype}. Cast one with .to(flamepy.float32).")
