@@ -51,8 +51,7 @@ def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, shapes: Any, ta:
     rows, columns = [len(s) == 1 for s in shapes]
     if rows or columns:
         g = reshape(g, (*g.shape[: g.ndim - 1 + columns], *(1,) * rows, *g.shape[g.ndim - 1 + columns :], *(1,) * columns))
-        a = reshape(a, (1, *shapes[0])) if rows and a is not None else a
-        b = reshape(b, (*shapes[1], 1)) if columns and b is not None else b
+        a, b = [x if x is None or x.ndim > 1 else reshape(x, s) for x, s in ((a, (1, *shapes[0])), (b, (*shapes[1], 1)))]
     da = None if not wanted[0] else times(b, g, tb, True) if ta else times(g, b, False, not tb)
     db = None if not wanted[1] else times(g, a, True, ta) if tb else times(a, g, not ta, False)
     alone = rows and da is not None and da.ndim == 2  # else one of each matrix of a stack, to be added up
