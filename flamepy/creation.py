@@ -103,12 +103,14 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any
     return tensor(np.tri(n, m, checked_int("tri", "k", k)), float32 if dtype is None else dtype, device)
 
 
+@made_once
 def tril_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of what tril(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
     rows, columns = np.nonzero(tri(n, m, k, device="plain").numpy())
     return tensor(rows, device=device), tensor(columns, device=device)
 
 
+@made_once
 def triu_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of what triu(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
     rows, columns = np.nonzero(tri(n, m, k - 1, device="plain").numpy() == 0)

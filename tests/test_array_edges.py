@@ -136,3 +136,29 @@ def test_a_factor_of_integers_is_no_fraction() -> None:
     assert fp.index_add(x, 0, [0], x[:1], alpha=2).tolist() == [3, 2, 3]
     with raises(fp.DTypeError, "index_add: alpha is no whole number: 1.5"):
         fp.index_add(x, 0, [0], x[:1], alpha=1.5)
+
+
+def test_what_reads_the_host_takes_numbers_rows_nan_and_no_elements() -> None:
+    nan, zero = fp.tensor([1.0, NAN]), fp.zeros(0, 3)
+    assert not fp.array_equal(nan, nan) and fp.array_equal(zero, zero) and fp.array_equal(fp.tensor([0.0]), [-0.0])
+    assert not fp.array_equal(fp.tensor([1, 2]), fp.tensor([1, 3])) and fp.array_equal(fp.tensor([1.0]), fp.tensor([1]))
+    assert fp.argwhere(fp.tensor(3)).shape == (1, 0) and fp.nonzero(fp.tensor(0)).shape == (0, 0) and fp.argwhere(zero).shape == (0, 2)
+    assert [t.tolist() for t in fp.nonzero(fp.tensor(3), as_tuple=True)] == [[0]]
+    x = fp.tensor([[1.0, 0.0], [2.0, -0.0]], dtype="bfloat16")
+    assert fp.nonzero(x, size=3, fill_value=9).tolist() == [[0, 0], [1, 0], [9, 9]] and fp.nonzero(x, size=1).tolist() == [[0, 0]]
+    assert fp.masked_select(x, fp.tensor([True, False]), size=3, fill_value=7).tolist() == [1.0, 2.0, 7.0]
+    y = fp.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    gradient = (fp.masked_select(y, y > 2.0) * 2.0).sum().backward()[y]
+    assert gradient.tolist() == [[0, 0, 0], [2, 2, 2]] and y[fp.tensor([False, True])].tolist() == [[3, 4, 5]]
+    values, first = fp.unique(fp.tensor([0.0, NAN, -0.0, NAN]), return_index=True)
+    assert first.tolist() == [0, 1] and not np.signbit(values.numpy()[0]) and fp.unique(x).dtype == fp.bfloat16
+    assert fp.bincount(fp.tensor([], dtype="int64"), minlength=2).tolist() == [0, 0]
+    for numbers, least in (([1, -1], 0), ([1], -1)):
+        with pytest.raises(ValueError, match="bincount: below 0: minlength"):
+            fp.bincount(fp.tensor(numbers), minlength=least)
+
+
+def test_indices_of_triangles_are_tensors_of_their_own() -> None:
+    found = [fp.tril_indices(3, m=2) for _ in range(4)]
+    assert all([[t.tolist() for t in pair] == [[0, 1, 1, 2, 2], [0, 0, 1, 0, 1]] for pair in found])
+    assert len({id(t.buffer) for pair in found for t in pair}) == 8 and type(found[3]) is tuple

@@ -20,11 +20,13 @@ class HostStream(Stream):
 
     def upload(self, array: np.ndarray) -> Buffer:
         buffer: Buffer = self.empty(array.size, array.dtype)
-        np.copyto(buffer.data.view(array.dtype).reshape(array.shape), array)
+        data = buffer.data if buffer.data.dtype is array.dtype else buffer.data.view(array.dtype)
+        data.reshape(array.shape)[...] = array  # in half the time of np.copyto
         return buffer
 
     def download(self, buffer: Buffer) -> np.ndarray:
-        view: np.ndarray = buffer.data.view(buffer.dtype)
+        data = buffer.data
+        view: np.ndarray = data.view() if data.dtype is buffer.dtype else data.view(buffer.dtype)
         view.flags.writeable = False
         return view
 

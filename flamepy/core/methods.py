@@ -177,8 +177,10 @@ class CoreMethods:
     # ---- what Python reads: each waits for the numbers, and tells who observes that they were looked at ------------------------
     def numpy(self) -> np.ndarray:
         """A read-only view of the numbers, tracked or not."""
-        heard(None, (self,), None)
-        return self.device.download(self.buffer).reshape(self.shape)
+        if heard:
+            heard(None, (self,), None)
+        spec = self.spec
+        return spec.device.download(self.buffer).reshape(spec.shape)  # type: ignore[no-any-return]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy) if copy or dtype is not None else self.numpy()

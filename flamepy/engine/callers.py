@@ -276,7 +276,12 @@ def quick_matmul(plain: Any) -> Any:
     return matmul
 
 
-QUICK = {"reshape": quick_reshape, "matmul": quick_matmul}
+def as_it_is(plain: Any) -> Any:
+    return plain
+
+
+READERS = "array_equal", "argwhere", "bincount", "masked_select", "nonzero", "unique"  # they read numbers on the host: no route leads there
+QUICK = {"reshape": quick_reshape, "matmul": quick_matmul, **dict.fromkeys(READERS, as_it_is)}
 
 
 def composed(name: str, function: Any) -> Any:

@@ -112,9 +112,9 @@ def made_like(plain: Made) -> Made:
 
 
 def made_once(plain: Made, like: bool = False) -> Made:
-    """The function that does what `plain` does, which makes the same tensor of the same numbers. The third time it is a copy, where it
-    is small."""
-    known: dict[Any, Any] = {}  # by key: how often such a call came, or (device, what copies, spec)
+    """The function that does what `plain` does, which makes the same tensor, or tuple of them, of the same numbers. The third time they
+    are copies, where they are small."""
+    known: dict[Any, Any] = {}  # by key: how often such a call came, or (device, its stream, what copies, spec), lists of a tuple's
     forgetting.append(known.clear)  # else copies would have specs that no other tensor has
 
     @wraps(plain)
@@ -129,11 +129,16 @@ def made_once(plain: Made, like: bool = False) -> Made:
         except (KeyError, AttributeError):
             return plain(*args, **options)
         if type(found) is not int and found[0].stream is found[1] and (like or found[0] is device_of(None)):
+            if type(found[3]) is list:
+                return tuple([Tensor(take(), spec) for take, spec in zip(*found[2:], strict=True)])
             return Tensor(found[2](), found[3])
         y = plain(*args, **options)
-        if found == 1 and type(y) is Tensor and 0 < y.size <= SMALL and not y.requires_grad and (like or y.device is device_of(None)):
-            stream = y.device.direct
-            known[key] = y.device, stream, stream.taker(stream.copied(y.buffer)), y.spec
+        ys = y if type(y) is tuple else (y,)
+        fits = all([type(t) is Tensor and 0 < t.size <= SMALL and not t.requires_grad for t in ys])
+        if found == 1 and fits and (like or ys[0].device is device_of(None)):
+            stream = ys[0].device.direct
+            copies, specs = [stream.taker(stream.copied(t.buffer)) for t in ys], [t.spec for t in ys]
+            known[key] = ys[0].device, stream, *((copies, specs) if y is ys else (copies[0], specs[0]))
         elif found == 0:
             if len(known) >= MOST:
                 known.clear()

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
-from ..core.ops.axes import composed, one_axis, tensors_of
+from ..core.methods import uploaded
+from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
 from ..core.ops.indexing import rows_added
 from ..core.ops.pointwise import add, div, eq, minimum_op, mul, sub, where
@@ -37,11 +38,13 @@ def unique(
     x = Tensor.of("unique", x)
     a = None if axis is None else one_axis("unique", axis, x.ndim)
     numbers = x.numpy().astype(float32) if x.dtype.kind == "V" else x.numpy()
-    _, first, inverse, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True, axis=a)
-    values = index_select(reshape(x, (-1,) if x.size else (0,)) if a is None else x, a or 0, first)
-    more = [t for t, wanted in ((first, return_index), (inverse, return_inverse), (counts, return_counts)) if wanted]
-    found = [Tensor.of("unique", t.astype(np.int64), x.device) for t in more]
-    return (values, *found) if found else values
+    values, first, *more = np.unique(numbers, True, return_inverse, return_counts, a)  # type: ignore[call-overload]
+    if x.requires_grad or x.broken is not None or x.dtype.kind == "V":
+        y = index_select(reshape(x, (-1,) if x.size else (0,)) if a is None else x, a or 0, first)
+    else:
+        y = uploaded(values, x.device)
+    found = [uploaded(t, x.device) for t in (*([first] if return_index else []), *more)]
+    return (y, *found) if found else y
 
 
 @composed
@@ -53,18 +56,22 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     >>> fp.bincount(fp.tensor([1, 3, 1])).tolist()
     [0, 2, 0, 1]
     """
-    (x,) = tensors_of("bincount", x)
+    x = Tensor.of("bincount", x)
     least = checked_int("bincount", "minlength", minlength)
     if x.dtype not in INTEGERS:
         raise DTypeError(f"bincount: not integers: {x.dtype}. Cast to flamepy.int64.")
-    if weights is None:
-        weights = filled(x.shape, 1, int64, x.device)
-    else:
+    if weights is not None:
         weights = Tensor.of("bincount", weights, x.device)
         weights = weights if weights.dtype in FLOATS else cast(weights, float64)
-    if x.ndim != 1 or weights.shape != x.shape:
-        raise ShapeError(f"bincount: no row of numbers, each with a weight: x {x.shape}, weights {weights.shape}. Flatten both.")
-    numbers = x.numpy().astype(np.int64)
+    shape = x.shape if weights is None else weights.shape
+    if x.ndim != 1 or shape != x.shape:
+        raise ShapeError(f"bincount: no row of numbers, each with a weight: x {x.shape}, weights {shape}. Flatten both.")
+    numbers = x.numpy() if x.dtype is int64 else x.numpy().astype(np.int64)
+    if weights is None:
+        try:
+            return uploaded(np.bincount(numbers, minlength=least), x.device)
+        except (ValueError, MemoryError):  # said below
+            weights = filled(x.shape, 1, int64, x.device)
     if least < 0 or numbers.min(initial=0) < 0:
         raise ValueError(f"bincount: below 0: minlength {least}, the least number {numbers.min(initial=0)}. Use numbers from 0 on.")
     return rows_added(weights, cast(x, int64), 1, (max(least, int(numbers.max(initial=-1)) + 1),))

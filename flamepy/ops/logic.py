@@ -13,8 +13,11 @@ from ..core.dtypes import bool_
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.pointwise import abs_op, eq, lt, ne
 from ..core.pointwise import define, zero
+from ..core.tensor import Tensor
 from ..core.words import INF, abs, select
 from ..dtypes import FLOATS, float64
+
+FEW = 256  # numbers that are compared on the host
 
 logical_and = define("logical_and", "Both hold.", lambda a, b: (a != 0) & (b != 0), kind="any", out=bool_)
 logical_or = define("logical_or", "At least one holds.", lambda a, b: (a != 0) | (b != 0), kind="any", out=bool_)
@@ -119,7 +122,10 @@ def array_equal(a: Any, b: Any) -> bool:
     """Whether a and b have the same shape and the same numbers, as Python's True or False (torch.equal). Shapes: any.
     >>> fp.array_equal(fp.tensor([1.0, 2.0]), [1.0, 2.0])
     True"""
-    a, b = tensors_of("array_equal", a, b)
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        a, b = tensors_of("array_equal", a, b)
+    if a.spec is b.spec and a.spec.size <= FEW:
+        return 0 not in (a.numpy() == b.numpy()).tobytes()  # in half the time of all()
     return a.shape == b.shape and bool(eq(a, b).numpy().all())
 
 

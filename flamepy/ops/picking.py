@@ -15,13 +15,14 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
+from ..core.methods import uploaded
 from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis, titled
 from ..core.ops.copy import cast
 from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_at
 from ..core.ops.shape import reshape, sliced
 from ..core.tensor import Tensor
-from ..dtypes import INTEGERS, int64
+from ..dtypes import INTEGERS, bool_, int64
 
 KEPT = 1 << 12  # numbers of a row that is made once
 
@@ -84,8 +85,12 @@ def getitem(x: Any, key: Any) -> Any:
         if isinstance(k, Tensor) and k.device is not x.device:
             names = ", ".join(sorted([x.device.name, k.device.name]))
             raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
-    if len(keys) == 1 and x.ndim and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS:
-        return select_rows("index", x, 0, keys[0])
+    if len(keys) == 1 and x.ndim and isinstance(k, Tensor):
+        if k.dtype in INTEGERS:
+            return select_rows("index", x, 0, k)
+        if k.dtype is bool_ and k.ndim and k.shape == x.shape[: k.ndim]:
+            held, rest = uploaded(k.numpy().ravel().nonzero()[0], x.device), x.shape[k.ndim :]
+            return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
     numpy_keys = tuple([index_array(k) for k in keys])
     first = numpy_keys[0]
     if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ShapeError
+from ..core.methods import uploaded
 from ..core.op import publish
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
@@ -21,7 +22,7 @@ from ..core.ops.shape import broadcast_to, reshape
 from ..core.pointwise import as_mask
 from ..core.tensor import Tensor
 from ..dtypes import checked_int
-from .picking import checked_index, integers, picked_along, select_rows
+from .picking import along_at, checked_index, integers, picked_along, select_rows
 from .scans import cumsum
 from .scattering import fitting, spots_of
 
@@ -114,18 +115,21 @@ def masked_select(x: Any, mask: Any, *, size: int | None = None, fill_value: flo
     [1.0, 3.0]
     """
     x = Tensor.of("masked_select", x, getattr(mask, "device", None))
-    mask = as_mask("masked_select", mask, x.device)
-    x, mask = together("masked_select", x, mask)
-    places = of_size("masked_select", np.flatnonzero(mask.numpy()), size, -1)
+    x, mask = together("masked_select", x, as_mask("masked_select", mask, x.device))
+    places = of_size("masked_select", mask.numpy().ravel().nonzero()[0], size, -1)
     if not x.size and len(places):
         return Tensor.of("masked_select", np.full(len(places), fill_value), x.device).to(x.dtype)
-    y = select_rows("masked_select", reshape(x, (x.size,)), 0, places)
-    missing = Tensor.of("masked_select", places < 0, x.device)
-    return y if size is None else where_op(missing, cast(Tensor.of("masked_select", fill_value, x.device), x.dtype), y)
+    n, count = x.spec.size, len(places)
+    y = along_at(reshape(x, (n,)), uploaded(places, x.device), n, count, 1, (count,))
+    if size is None:
+        return y
+    return where_op(uploaded(places < 0, x.device), cast(Tensor.of("masked_select", fill_value, x.device), x.dtype), y)
 
 
 def together(name: str, x: Any, mask: Any) -> tuple[Any, Any]:
     """Both in the shape they broadcast to."""
+    if x.shape == mask.shape:
+        return x, mask
     try:
         shape = np.broadcast_shapes(x.shape, mask.shape)
     except ValueError:
@@ -161,7 +165,17 @@ def argwhere(x: Any) -> Any:
     >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
-    return nonzero(x)
+    x = Tensor.of("nonzero", x)
+    return as_rows(x, places_of(x))
+
+
+def places_of(x: Any, size: int | None = None, fill: int = 0) -> list[np.ndarray]:
+    """Where x is not zero: of an axis each, of a number as of a row."""
+    return [of_size("nonzero", places, size, fill) for places in x.numpy().reshape(x.shape or 1).nonzero()]
+
+
+def as_rows(x: Any, columns: list[np.ndarray]) -> Any:
+    return uploaded(np.array(columns).T[:, : x.ndim], x.device)
 
 
 @composed
@@ -174,10 +188,8 @@ def nonzero(x: Any, as_tuple: bool = False, *, size: int | None = None, fill_val
     [[0, 1], [1, 0]]
     """
     x = Tensor.of("nonzero", x)
-    found = of_size("nonzero", np.argwhere(np.atleast_1d(x.numpy()) if as_tuple else x.numpy()), size, int(fill_value)).astype(np.int64)
-    if as_tuple:
-        return tuple([Tensor.of("nonzero", np.ascontiguousarray(column), x.device) for column in found.T])
-    return Tensor.of("nonzero", found, x.device)
+    columns = places_of(x, size, int(fill_value))
+    return tuple([uploaded(column, x.device) for column in columns]) if as_tuple else as_rows(x, columns)
 
 
 def one_or_three() -> None:
