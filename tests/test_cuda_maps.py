@@ -186,7 +186,7 @@ def test_numbers_along_an_axis() -> None:
     put = x.copy()
     for j in range(5):  # of several the last one counts
         np.put_along_axis(put, ids[:, j : j + 1], g[:, j : j + 1], 1)
-    (found,) = launch(emulated_gpu(), "put_along", [(x.size, float32)], [x, g, ids], (4, 5, 3))
+    (found,) = launch(emulated_gpu(), "put_along", [(x.size, float32)], [x, g, ids], (4, 5, 3, 0))
     np.testing.assert_array_equal(found.reshape(x.shape), put)
     assert not launch(emulated_gpu(), "add_along", [(x.size, float32)], [g[:0], ids[:0]], (4, 0, 3, False))[0].any()
 

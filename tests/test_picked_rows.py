@@ -25,6 +25,7 @@ from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import indexing
 from flamepy.ops.picking import along_added
+from flamepy.ops.scattering import latest
 
 # ---- embedding and the gradients of picked rows ----------------------------------------------------------------------------------
 TABLES = [(1, 1, 1), (2, 300, 50), (65, 128, 300), (65, 5, 70), (700, 16, 90), (3000, 96, 40), (40000, 32, 200), (200, 4096, 60), (9, 3, 0)]
@@ -96,7 +97,7 @@ def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[i
     for j in range(m):
         np.put_along_axis(put, ids[:, j : j + 1], x[:, j : j + 1], 1)
     blank = [np.empty(put.size, F32)]
-    got = same_for_any_workers("put_along", None, F32, blank, np.zeros(put.size, F32), x.reshape(-1), ids.reshape(-1), n, m, inner, 8)[0]
+    got = same_for_any_workers("put_along", latest, F32, blank, np.zeros(put.size, F32), x.reshape(-1), ids.reshape(-1), n, m, inner, 8)[0]
     assert got.tobytes() == put.tobytes()
 
 
@@ -263,3 +264,44 @@ def test_strided_copies_whoever_does_them(shape: tuple[int, ...]) -> None:
         np.lib.stride_tricks.as_strided(want.reshape(-1)[base:], view.shape, view.strides)[...] = new
         (got,) = same_for_any_workers("strided_put", None, F32, [x.reshape(-1)], new.reshape(-1), *consts)
         np.testing.assert_array_equal(got, want.reshape(-1))
+
+
+# ---- ids that are checked where they are used -------------------------------------------------------------------------------------
+CHECKED = {
+    "gather": lambda x, ids: fp.gather(x, 0, ids.reshape((3, 1))), "take": lambda x, ids: fp.take(x, ids, 0),
+    "index": lambda x, ids: x[ids], "scatter": lambda x, ids: fp.scatter(x, 0, ids.reshape((3, 1)), x[:3, :1]),
+    "index_add": lambda x, ids: fp.index_add(x, 0, ids, x[:3]), "index_copy": lambda x, ids: fp.index_copy(x, 0, ids, x[:3]),
+    "index_put": lambda x, ids: fp.index_put(x, (ids,), x[:3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_wrong_id_of_a_planned_call_is_refused_like_that_of_the_first(name: str, device: str) -> None:
+    function, position = CHECKED[name], r"\(1, 0\)" if name in ("gather", "scatter") else r"\(1,\)"
+    x, good = fp.tensor(np.arange(8, dtype=F32).reshape(4, 2)), fp.tensor([0, -1, 1])
+    text = rf"{name}: index out of range: 4 at position {position}, axis has 4. Use 0 to 3."
+    with pytest.raises(IndexError, match=text):
+        function(x, fp.tensor([0, 4, 7])).numpy()
+    want = [function(x, good).numpy() for _ in range(4)]
+    step = fp.capture(lambda ids: function(x, ids))
+    assert {w.tobytes() for w in want} == {step(good).numpy().tobytes() for _ in range(3)}
+    for wrong in (function, lambda _, ids: step(ids)):
+        with pytest.raises(IndexError, match=text):
+            wrong(x, fp.tensor([0, 4, 7])).numpy()
+        assert function(x, good).numpy().tobytes() == step(good).numpy().tobytes() == want[0].tobytes()
+
+
+def test_no_parameter_moves_after_a_wrong_id_of_a_planned_call(device: str) -> None:
+    weight = fp.Parameter(np.ones((4, 2), F32))
+    opt = fp.SGD([weight], lr=0.5)
+
+    def step(ids: Any) -> None:
+        opt.step(fp.index_select(weight, 0, ids).sum().backward())
+
+    for _ in range(4):
+        step(fp.tensor([0, 0, 3]))
+    before = weight.numpy().copy()
+    with pytest.raises(IndexError, match="index_select: index out of range: 9"):
+        step(fp.tensor([0, 9, 1]))
+        weight.numpy()
+    assert weight.numpy().tobytes() == before.tobytes()

@@ -173,7 +173,10 @@ class Stream:
             for s in steps:
                 if isinstance(s, Action):
                     buffers = [resolve(b, memory) for b in s.buffers]
-                    (stream.before if s.early else stream.after)(s.act, *buffers)
+                    if isinstance(s.act, Required):
+                        device.require(s.act.check, *buffers, within=s.act.within)
+                    else:
+                        (stream.before if s.early else stream.after)(s.act, *buffers)
                 else:
                     stream.run(s.kernel, *[[resolve(a, memory) for a in group] for group in s[1:]])
 

@@ -39,7 +39,7 @@ def resolve(place: Any, memory: Any) -> Any:
 class Action(NamedTuple):
     """Something for the host to do: fill buffers[0] with what act() returns (`early`: before all launches), or act(*buffers)."""
 
-    act: Callable[..., Any]
+    act: Any  # a function, or Required
     buffers: Sequence[Any]
     early: bool
 

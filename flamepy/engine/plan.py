@@ -8,7 +8,7 @@ look into a dictionary. Plans that are not used are dropped.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import copysign
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..backend.recorder import Recorder, divert
-from ..backend.run import Spot, Step
+from ..backend.run import Action, Spot, Step
 from ..core.call import Call, saved_values
 from ..core.call import call as as_it_is
 from ..core.inputs import check_one_device
@@ -216,6 +216,11 @@ def unplanned(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: A
     return y
 
 
+def without(steps: list[Any], fault: Any) -> list[Any]:
+    """The steps but for those that set a thread's fault: what is required sets it anew."""
+    return steps if fault is None else [s for s in steps if isinstance(s, Action) or fault not in s.outs]
+
+
 # ---- making plans ------------------------------------------------------------------------------------------------------------------
 class CallRecorder(Recorder):
     """Records one op's forward, or its backward rule. Spots are numbered: first the inputs, then the buffers made."""
@@ -239,6 +244,11 @@ class CallRecorder(Recorder):
     def download(self, buffer: Buffer) -> np.ndarray:
         self.looked = self.looked or not self.checking
         return super().download(buffer)
+
+    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
+        """What the call requires is required again each time, in whichever thread: by its own fault."""
+        super().after(check, *buffers)
+        self.steps = without(self.steps, getattr(check, "fault", None))
 
     def place(self, argument: Any) -> Any:
         x = argument

@@ -188,6 +188,7 @@ class Watch(Recorder):
         super().__init__()
         self.alive, self.constants, self.lines = [], [], []  # type: ignore[var-annotated]
         self.names, self.buffers, self.held = {}, {}, []  # type: ignore[var-annotated]
+        self.required: list[Buffer] = []  # by a planned call, which requires it itself
         self.parameters = [self.parameter(v, f"a{i}") for i, v in enumerate(values)]
         self.device = self.alive[0].device if self.alive else device_of(None)
         self.fits = here.watch is None and not self.device.recorders
@@ -229,7 +230,7 @@ class Watch(Recorder):
     def route(self, y: Any) -> Any:
         """What gives such results from such tensors; None where there is no such thing."""
         result = self.result(y)
-        if not self.fits:
+        if not self.fits or self.required:
             return None
         return template((*self.lines, f"return {result}"), *self.parameters)(self.constants)
 
@@ -243,6 +244,7 @@ class Watch(Recorder):
         self.launches(memory[len(numbers) :])
         taken = [self.taken(x) for x in xs]
         self.last, ys = y, y if type(y) is tuple else (y,)
+        self.required = [b for b in self.required if not any([b is made for made in memory])]
         inputs = [f"{t}.buffer" if isinstance(x, Tensor) else self.constant(n) for t, x, n in zip(taken, xs, numbers, strict=False)]
         inputs += [self.constant(n) for n in numbers[len(xs) :]]
         made, count = self.constant(call), len(self.alive)
@@ -283,9 +285,12 @@ class Watch(Recorder):
 
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         super().after(check, *buffers)
+        self.steps = plan.without(self.steps, getattr(check, "fault", None))
         found = [self.buffers.get(id(b), "") for b in buffers]
-        self.fits = self.fits and isinstance(check, Required) and "" not in found
-        if self.fits:
+        self.fits = self.fits and isinstance(check, Required)
+        if "" in found:
+            self.required += buffers
+        elif self.fits:
             rule, within = self.constant(check.check), self.constant(check.within)  # type: ignore[attr-defined]
             self.lines.append(f"{self.constant(self.device)}.require({rule}, {', '.join(found)}, within={within})")
 

@@ -18,8 +18,8 @@ from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from ..core.methods import uploaded
 from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis, titled
-from ..core.ops.copy import cast
-from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_at
+from ..core.ops.copy import cast, copy_into
+from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_added, rows_at
 from ..core.ops.shape import reshape, sliced
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, bool_, int64
@@ -33,14 +33,33 @@ def rows_at_dx(g, shapes, index, inner, into):
     return y, None
 
 
-for _op in (rows_at, embedded.op):
+# What takes the name of who gave the ids refuses those that are out of range, before anything else; without one they are known to be right.
+def refuse(name: str, ids: Any, n: int) -> None:
+    """Raise IndexOutOfRange, with the position, unless these int64 ids are of n elements, negative ones from the end. "": not asked."""
+    if name:
+        check_ids(ids, -n, n, f"{name}: index out of range: {{}} at position {{}}, axis has {n}. Use 0 to {n - 1}.")
+
+
+@custom(inputs=2, kind="as is", title="index", internal=True)
+def slices_at(x, ids, n=0, before=1, inner=1, shape=(), name=""):
+    """y[o, j] = x[o, ids[j]], as a tensor of `shape`: x is `before` times n slices of `inner` numbers."""
+    refuse(name, ids, n)
+    rows, y = placed_ids(ids, n, (before, ids.size), (n, 0), 1), like(x, shape)
+    if y.size:
+        launch("take_rows", None, (y,), (x, rows), (inner,))
+    return y, {"index": rows}
+
+
+slices_at.differentiable(lambda g, shapes, index, inner: (rows_added(g, index, inner, shapes[0]), None))
+for _op in (rows_at, embedded.op, slices_at):
     _op.backward(rows_at_dx)
 
 
 @custom(inputs=2, kind="as is", title="index", internal=True)
-def along_at(x, ids, n=0, m=0, inner=1, shape=()):
+def along_at(x, ids, n=0, m=0, inner=1, shape=(), name=""):
     """y[o, j, i] = x[o, ids[o, j, i], i], as a tensor of `shape`: x has n and y has m rows of `inner` numbers for each o. Where inner is 1
     ids (int64, negative ones from the end) may be m alone, the same for each o."""
+    refuse(name, ids, n)
     y = like(x, shape)
     if x.size and y.size:
         launch("take_along", None, (y,), (x, ids), (n, m, inner))
@@ -56,7 +75,7 @@ def along_added(x, ids, n=0, m=0, inner=1, shape=()):
 
 
 along_at.differentiable(lambda g, shapes, ids, n, m, inner: (along_added(g, ids, n, m, inner, shapes[0]), None))
-along_added.differentiable(lambda g, shapes, ids, n, m, inner: (along_at(g, ids, n, m, inner, shapes[0]), None))
+along_added.differentiable(lambda g, shapes, ids, n, m, inner: (along_at(g, ids, n, m, inner, shapes[0], ""), None))
 
 
 def along_at_dx(g, shapes, ids, n, m, inner, into):
@@ -71,8 +90,45 @@ def add_along(y: Any, x: Any, ids: Any, n: int, m: int, inner: int, add: bool) -
 
 
 along_at.backward(along_at_dx)
-gathered = titled(along_at, "gather")
-selected = titled(rows_at, "index_select"), titled(along_at, "index_select")
+
+
+@custom(inputs=3, kind="as is", title="scatter_add", internal=True)
+def added_along(x, src, ids, n=0, m=0, inner=1, name=""):
+    """x with y[o, ids[o, j, i], i] += src[o, j, i], in the order of j, as along_at() reads it; x and src have one type."""
+    refuse(name, ids, n)
+    y = like(x)
+    copy_into(y, x)
+    add_along(y, src, ids, n, m, inner, True)
+    return y
+
+
+@added_along.differentiable
+def added_along_dx(g, shapes, ids, n, m, inner):
+    return g, along_at(g, ids, n, m, inner, shapes[1], ""), None
+
+
+@custom(inputs=3, kind="as is", title="index_add", internal=True)
+def added_slices(x, src, ids, n=0, before=1, inner=1, name=""):
+    """x with y[o, ids[j]] += src[o, j], in the order of j, as slices_at() reads it; x and src have one type."""
+    refuse(name, ids, n)
+    rows, y = placed_ids(ids, n, (before, ids.size), (n, 0), 1), like(x)
+    copy_into(y, x)
+    add_rows(y, src, rows, inner, True)
+    return y, {"index": rows}
+
+
+@added_slices.differentiable
+def added_slices_dx(g, shapes, index, inner):
+    return g, rows_at(g, index, inner, shapes[1]), None
+
+
+def shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """x, if it has this shape; else reshaped."""
+    return x if x.shape == shape else reshape(x, shape)
+
+
+gathered, index_added = titled(along_at, "gather"), titled(added_along, "index_add")
+selected = titled(slices_at, "index_select"), titled(along_at, "index_select")
 
 
 @composed(home="")
@@ -164,21 +220,13 @@ def kept_count(n: int, dtype: np.dtype, device: Any) -> Any:
     return Tensor.of("arange", np.arange(n, dtype=dtype), device)
 
 
-def checked_index(name: str, index: Any, n: int, device: Any) -> Any:
-    """An integer index into n elements, as an int64 Tensor. Raises DTypeError or IndexOutOfRange with the position."""
-    ids = integers(name, index, device)
-    check_ids(ids, -n, n, f"{name}: index out of range: {{}} at position {{}}, axis has {n}. Use 0 to {n - 1}.")
-    return ids
-
-
-def select_rows(name: str, x: Any, axis: int, index: Any, ops: Any = (rows_at, along_at)) -> Any:
-    """x with one axis replaced by the axes of `index`, by the op that takes rows, or for the last axis the one that picks along it."""
+def select_rows(name: str, x: Any, axis: int, index: Any, ops: Any = (slices_at, along_at)) -> Any:
+    """x with one axis replaced by the axes of `index`, by the op that takes slices, or for the last axis the one that picks along it."""
     n, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
-    ids, (take, pick) = checked_index(name, index, n, x.device), ops
+    ids, (take, pick) = integers(name, index, x.device), ops
     if not after:
-        return pick(x, ids, n, ids.size, 1, (*before, *ids.shape))
-    flat = placed_ids(ids, n, (math.prod(before), ids.size), (n, 0), 1)
-    return take(x, flat, math.prod(after), (*before, *ids.shape, *after))
+        return pick(x, ids, n, ids.size, 1, (*before, *ids.shape), name)
+    return take(x, ids, n, math.prod(before), math.prod(after), (*before, *ids.shape, *after), name)
 
 
 @composed
@@ -206,13 +254,14 @@ def gather(x: Any, axis: int, index: Any) -> Any:
     a = one_axis("gather", axis, x.ndim)
     if len(shape) != x.ndim or any([d != a and m > n for d, (m, n) in enumerate(zip(shape, x.shape, strict=True))]):
         raise ShapeError(f"gather: index {shape} does not fit x {x.shape}, axis {axis}. Use the same axes, sizes at most x's.")
-    ids = checked_index("gather", index, x.shape[a] if x.ndim else 1, x.device)
-    return picked_along(x, a, ids) if x.ndim else reshape(x, ())
+    if not x.ndim:
+        return select_rows("gather", reshape(x, (1,)), 0, index)
+    return picked_along(x, a, integers("gather", index, x.device), "gather")
 
 
-def picked_along(x: Any, a: int, ids: Any) -> Any:
-    """The elements of x at these places along axis a, for ids (int64, as many axes as x) that are known to be right."""
-    return gathered(within(x, a, ids.shape), ids, x.shape[a], ids.shape[a], math.prod(ids.shape[a + 1 :]), ids.shape)
+def picked_along(x: Any, a: int, ids: Any, name: str = "") -> Any:
+    """The elements of x at these places along axis a, for ids (int64) with as many axes as x."""
+    return gathered(within(x, a, ids.shape), ids, x.shape[a], ids.shape[a], math.prod(ids.shape[a + 1 :]), ids.shape, name)
 
 
 def within(x: Any, a: int, shape: tuple[int, ...]) -> Any:

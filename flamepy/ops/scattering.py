@@ -14,16 +14,16 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
-from ..core.op import SCALARS, launch, like
+from ..core.op import SCALARS, launch, like, share
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
 from ..core.ops.indexing import placed_ids, rows_added, rows_at
-from ..core.ops.pointwise import add, div, eq, ge, maximum_op, minimum_op, mul, where
-from ..core.ops.shape import broadcast_to, contiguous_strides, reshape, unsliced
+from ..core.ops.pointwise import add, div, eq, ge, maximum_op, mul, where
+from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
-from ..core.words import select
+from ..core.words import maximum, minimum, select
 from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float64, int64
-from .picking import along_added, checked_index, counted, getitem
+from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse, shaped
 from .scans import recurrence, shifted
 from .sorting import row_order
 from .widening import narrowed, widened
@@ -38,20 +38,35 @@ def winners(index, rows=0):
     return y
 
 
+def latest(a, b):
+    return b
+
+
+def larger(a, b):
+    return maximum(a, b)
+
+
+def smaller(a, b):
+    return minimum(a, b)
+
+
 @custom(inputs=3, kind="as is", title="scatter", internal=True)
-def put_along(x, src, ids, n=0, m=0, inner=1):
-    """x with y[o, ids[o, j, i], i] = src[o, j, i], as along_at() reads it; of several the last one counts."""
+def put_along(x, src, ids, n=0, m=0, inner=1, name=""):
+    """x with y[o, ids[o, j, i], i] = src[o, j, i], as along_at() reads it; of several the last one counts. ids may be m alone."""
+    refuse(name, ids, n)
     y = like(x)
-    launch("put_along", None, (y,), (x, src, ids), (n, m, inner))
+    if y.size:
+        launch("put_along", latest, (y,), (x, src, ids), (n, m, inner, 0))
     return y
 
 
 @put_along.differentiable
 def put_along_dx(g, shapes, ids, n, m, inner):
-    size = math.prod(shapes[0])
-    won = winners(placed_ids(ids, n, (size // (n * inner), m, inner), (n * inner, 0, 1), inner), size)
-    there = reshape(ge(won, 0), shapes[0])
-    return where(there, 0.0, g), rows_added(where(there, g, 0.0), won, 1, shapes[1]), None
+    each = inner if ids.size == m else 1  # numbers that go together
+    rows, inner = math.prod(shapes[0]) // each, inner // each
+    won = winners(placed_ids(ids, n, (rows // (n * inner), m, inner), (n * inner, 0, 1), inner), rows)
+    there, g = reshape(ge(won, 0), (rows, 1)), reshape(g, (rows, each))
+    return reshape(where(there, 0.0, g), shapes[0]), rows_added(where(there, g, 0.0), won, each, shapes[1]), None
 
 
 def put(x: Any, flat: Any, src: Any, inner: int = 1) -> Any:
@@ -76,42 +91,33 @@ def fitting(name: str, x: Any, src: Any) -> Any:
 
 
 class Spots:
-    """Where the integers of an index, as scatter() takes it, lie along an axis of x."""
+    """Where the integers of an index, as scatter() takes it, lie along an axis of x. shape: that of the index, with an axis.
 
-    def __init__(self, x: Any, axis: int, ids: Any):
-        self.x, self.axis, self.ids, self.size = x, axis, ids, ids.size
+    `place`: ids, n, m, inner and name, as put_along() takes them. If the index reaches only a part of x they are places in x flattened.
+    """
+
+    def __init__(self, name: str, x: Any, axis: int, ids: Any, shape: tuple[int, ...]):
+        self.name, self.x, self.axis, self.given, self.shape, self.size = name, x, axis, ids, shape, ids.size
+        self.place: tuple[Any, ...] = (ids, x.shape[axis], shape[axis], math.prod(shape[axis + 1 :]), name)
+        if self.size and (shape[:axis], shape[axis + 1 :]) != (x.shape[:axis], x.shape[axis + 1 :]):
+            self.place = (self.flat, x.size, self.size, 1, "")
 
     @cached_property
     def flat(self) -> Any:
         """Positions in x flattened, as int64."""
         a, strides = self.axis, contiguous_strides(self.x.shape)
-        return placed_ids(self.ids, self.x.shape[a], self.ids.shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
-
-    @cached_property
-    def reached(self) -> tuple[int, ...]:
-        """The shape of the part of x where something may come."""
-        return (*self.ids.shape[: self.axis], self.x.shape[self.axis], *self.ids.shape[self.axis + 1 :])
-
-    @cached_property
-    def sizes(self) -> tuple[int, int, int]:
-        """n, m and inner of along_at()."""
-        a, given = self.axis, self.ids.shape
-        return self.x.shape[a], given[a], math.prod(given[a + 1 :])
-
-    def added(self, src: Any) -> Any:
-        """What comes to each place of x, added up in order."""
-        whole, total = self.x.shape, along_added(src, self.ids, *self.sizes, self.reached)
-        return total if self.reached == whole else unsliced(total, whole, (0,) * len(whole), (1,) * len(whole))
+        refuse(self.name, self.given, self.x.shape[a])
+        return placed_ids(self.given, self.x.shape[a], self.shape, (*strides[:a], 0, *strides[a + 1 :]), strides[a])
 
     def put(self, src: Any) -> Any:
-        """x with src, as flat as the index or a number, put there."""
-        if isinstance(src, Tensor) and self.reached == self.x.shape and self.size:
-            return put_along(self.x, src, self.ids, *self.sizes)
-        return put(self.x, self.flat, src)
+        """x with src, as many numbers as the index has or one number, put there."""
+        return put_along(self.x, src, *self.place) if isinstance(src, Tensor) and self.size else put(self.x, self.flat, src)
 
     def many(self) -> Any:
         """How many come to each place of x (int64)."""
-        return self.added(filled((self.size,), 1, int64, self.x.device))
+        *place, name = self.place
+        refuse(name, self.given, self.x.shape[self.axis])
+        return along_added(filled((self.size,), 1, int64, self.x.device), *place, self.x.shape)
 
 
 def spots_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple[Any, Spots, Any]:
@@ -125,11 +131,9 @@ def spots_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple
     if not fits or (from_src is not None and (len(from_src) != len(shape) or any([m > n for m, n in zip(shape, from_src, strict=True)]))):
         given = f"index {index.shape}" + ("" if src is None else f", src {src.shape}")
         raise ShapeError(f"{name}: {given} do not fit x {x.shape}, axis {axis}. Use the same axes; the index's sizes at most theirs.")
-    ids = reshape(checked_index(name, index, line.shape[a], x.device), shape)
-    if src is not None:
-        src = reshape(src, from_src)
-        src = reshape(src if shape == from_src else src[tuple([slice(0, n) for n in shape])], (ids.size,))
-    return line, Spots(line, a, ids), src
+    if src is not None and shape != from_src:
+        src = reshape(src, from_src)[tuple([slice(0, n) for n in shape])]
+    return line, Spots(name, line, a, integers(name, index, x.device), shape), src
 
 
 # ---- scatter -------------------------------------------------------------------------------------------------------------------------
@@ -153,10 +157,10 @@ def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None =
         return scatter_reduce(x, axis, index, src, kinds[reduce])
     if isinstance(src, SCALARS):
         _, spots, _ = spots_of("scatter", x, axis, index)
-        return reshape(spots.put(src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
+        return shaped(spots.put(src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
     x = Tensor.of("scatter", x, getattr(src, "device", None))
     _, spots, part = spots_of("scatter", x, axis, index, fitting("scatter", x, src))
-    return reshape(spots.put(part), x.shape)
+    return shaped(spots.put(part), x.shape)
 
 
 @composed
@@ -185,11 +189,11 @@ def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include
     line, spots, src = spots_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
     if not spots.size:
         return x
-    return narrowed(reshape(REDUCES[reduce](widened(line), spots, widened(src), bool(include_self)), x.shape), x.dtype)
+    return narrowed(shaped(REDUCES[reduce](widened(line), spots, widened(src), bool(include_self)), x.shape), x.dtype)
 
 
 def summed(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
-    return add(x if include_self else where(ge(spots.many(), 1), 0, x), spots.added(src))
+    return added_along(x if include_self else where(ge(spots.many(), 1), False, x), src, *spots.place)
 
 
 def averaged(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
@@ -235,31 +239,30 @@ def run_products_dx(g, x, begins, y):
 
 
 @custom(inputs=3, kind="as is", title="scatter_reduce", internal=True)
-def scattered_extreme(x, src, flat, sign=1, include_self=True):
-    """The largest (sign -1: smallest) of what comes to each place. src is put in order, then by places: the last one of each is it."""
-    floats = x.dtype in FLOATS  # of floats NaN comes last either way
-    order = row_order(mul(src, -1) if floats and sign < 0 else src, sign < 0 and not floats)
-    order = rows_at(order, row_order(rows_at(flat, order, 1, flat.shape)), 1, flat.shape)
-    won = winners(rows_at(flat, order, 1, flat.shape), x.size)
-    best = rows_at(rows_at(src, order, 1, flat.shape), won, 1, x.shape)
-    both = best if not include_self else maximum_op(x, best) if sign > 0 else minimum_op(x, best)
-    return where(reshape(ge(won, 0), x.shape), both, x)
+def extreme_along(x, src, ids, n=0, m=0, inner=1, name="", sign=1, include_self=True):
+    """x with the largest (sign -1: smallest) of what comes to each place as put_along() puts it, and of what is there if `include_self`."""
+    refuse(name, ids, n)
+    y = like(x)
+    x = x if include_self else put_along(x, src, ids, n, m, inner, "")
+    launch("put_along", larger if sign > 0 else smaller, (y,), (x, src, ids), (n, m, inner, sign))
+    return y
 
 
-@scattered_extreme.differentiable
-def scattered_extreme_dx(g, x, src, flat, y, include_self):
+@extreme_along.differentiable
+def extreme_along_dx(g, x, src, ids, y, n, m, inner, include_self):
     """Shared equally by all that reach the extreme."""
-    x, src, y = x.detach(), src.detach(), y.detach()
-    hit, own = cast(eq(src, rows_at(y, flat, 1, src.shape)), g.dtype), cast(eq(x, y), g.dtype)
-    own = own if include_self else where(ge(rows_added(filled(flat.shape, 1, int64, x.device), flat, 1, x.shape), 1), 0.0, own)
-    share = div(g, add(rows_added(hit, flat, 1, x.shape), own))
-    return mul(own, share), mul(hit, rows_at(share, flat, 1, src.shape)), None
+    x, src, y, place = x.detach(), src.detach(), y.detach(), (ids, n, m, inner)
+    hit, own = cast(eq(src, along_at(y, *place, src.shape, "")), g.dtype), cast(eq(x, y), g.dtype)
+    if not include_self:
+        own = where(ge(along_added(filled(src.shape, 1, int64, x.device), *place, x.shape), 1), 0.0, own)
+    share = div(g, add(along_added(hit, *place, x.shape), own))
+    return mul(own, share), mul(hit, along_at(share, *place, src.shape, "")), None
 
 
 REDUCES = {
     "sum": summed, "prod": multiplied, "mean": averaged,
-    "amax": lambda x, spots, src, include_self: scattered_extreme(x, src, spots.flat, 1, include_self),
-    "amin": lambda x, spots, src, include_self: scattered_extreme(x, src, spots.flat, -1, include_self),
+    "amax": lambda x, spots, src, include_self: extreme_along(x, src, *spots.place, 1, include_self),
+    "amin": lambda x, spots, src, include_self: extreme_along(x, src, *spots.place, -1, include_self),
 }  # fmt: skip
 
 
@@ -277,13 +280,19 @@ def slices(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tupl
     if index.ndim > 1 or (source is not None and source.shape != wanted):
         given = f"index {index.shape}" + ("" if source is None else f", source {source.shape}")
         raise ShapeError(f"{name}: {given} do not fit x {x.shape}, axis {axis}. Use a 1-D index and a slice for each, {wanted}.")
-    return line, a, reshape(checked_index(name, index, line.shape[a], x.device), (int(many),)), source
+    return line, a, integers(name, index, x.device), source
 
 
-def slice_rows(line: Any, a: int, ids: Any) -> tuple[Any, int]:
-    """(row numbers of the slices of x along axis a, how long such a row is)."""
-    n, before = line.shape[a], math.prod(line.shape[:a])
-    return placed_ids(ids, n, (before, ids.size), (n, 0), 1), math.prod(line.shape[a + 1 :])
+def walk(x: Any, a: int) -> tuple[int, int, int]:
+    """(how many slices axis a of x has, how often, how many numbers of each lie together)."""
+    return x.shape[a], math.prod(x.shape[:a]), math.prod(x.shape[a + 1 :])
+
+
+def slices_added(name: str, x: Any, a: int, ids: Any, source: Any) -> Any:
+    """x with the slices of source added to those of axis a that ids name; 16-bit results are rounded once."""
+    (n, before, inner), wide = walk(x, a), (widened(x), widened(source), ids)
+    total = index_added(*wide, n, ids.size, 1, name) if inner == 1 else added_slices(*wide, n, before, inner, name)
+    return narrowed(total, x.dtype)
 
 
 @composed
@@ -296,14 +305,11 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
     """
     line, a, ids, source = slices("index_add", x, axis, index, source)
     if not source.size:
+        refuse("index_add", ids, line.shape[a])
         return Tensor.of("index_add", x)
     times = (checked_number if source.dtype in FLOATS else checked_int)("index_add", "alpha", alpha)
-    source = widened(source) if times == 1 else mul(widened(source), times)
-    if a == line.ndim - 1:
-        total = along_added(source, ids, line.shape[a], ids.size, 1, line.shape)
-    else:
-        total = rows_added(source, *slice_rows(line, a, ids), line.shape)
-    return narrowed(reshape(add(widened(line), total), x.shape), line.dtype)
+    source = source if times == 1 else mul(widened(source), times)
+    return shaped(slices_added("index_add", line, a, ids, source), x.shape)
 
 
 @composed
@@ -315,8 +321,8 @@ def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
     [6.0, 0.0, 5.0]
     """
     line, a, ids, source = slices("index_copy", x, axis, index, source)
-    flat, inner = slice_rows(line, a, ids)
-    return reshape(put(line, flat, source, inner), x.shape)
+    n, _, inner = walk(line, a)
+    return shaped(put_along(line, source, ids, n, ids.size, inner, "index_copy"), np.shape(x))
 
 
 @composed
@@ -332,17 +338,15 @@ def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
         value = reshape(value, ())
     elif not isinstance(value, SCALARS):  # what is a number otherwise
         value = checked_number("index_fill", "value", value)
-    return reshape(put_number(line, *slice_rows(line, a, ids), value), x.shape)
+    there = named(ids, line.shape[a], line.ndim - a - 1, "index_fill")
+    return shaped(where(there, fitting("index_fill", line, value) if isinstance(value, Tensor) else value, line), np.shape(x))
 
 
-def put_number(x: Any, flat: Any, inner: int, value: Any) -> Any:
-    """The same number, a Tensor without axes too, in rows of x."""
-    rows = x.size // inner if inner else 0
-    if not flat.size or not rows:
-        return x
-    there = reshape(ge(winners(flat, rows), 0), (rows, 1))
-    value = value if not isinstance(value, Tensor) else fitting("index_fill", x, value)
-    return reshape(where(there, value, reshape(x, (rows, inner))), x.shape)
+@custom(inputs=1, kind="as is", title="index_fill", internal=True)
+def named(ids, n=0, after=0, name=""):
+    """Whether ids name each of n elements, with so many axes behind."""
+    refuse(name, ids, n)
+    return share(ge(winners(placed_ids(ids, n, (ids.size,), (0,), 1), n), 0), (n, *(1,) * after))
 
 
 @composed
@@ -356,14 +360,14 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> An
     x = Tensor.of("index_put", x)
     keys = tuple(indices) if isinstance(indices, list | tuple) else (indices,)
     if len(keys) == 1 and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS and x.ndim:
-        inner, ids = math.prod(x.shape[1:]), checked_index("index_put", keys[0], x.shape[0], x.device)
-        flat, shape = slice_rows(x, 0, reshape(ids, (ids.size,)))[0], (*ids.shape, *x.shape[1:])
+        places, shape, line = integers("index_put", keys[0], x.device), (*keys[0].shape, *x.shape[1:]), x
     else:
         places = getitem(reshape(counted(x.size, int64, x.device), x.shape), keys)
-        flat, inner, shape = reshape(places, (places.size,)), 1, places.shape
-    values = broadcast_to(fitting("index_put", x, values), shape)
+        shape, line = places.shape, reshape(x, (x.size,))
+    values, (n, _, inner) = broadcast_to(fitting("index_put", x, values), shape), walk(line, 0)
     if not values.size:
+        refuse("index_put", places, n)
         return x
-    if not accumulate:
-        return put(x, flat, values, inner)
-    return narrowed(add(widened(x), rows_added(widened(values), flat, inner, x.shape)), x.dtype)
+    if accumulate:
+        return shaped(slices_added("index_put", line, 0, places, values), x.shape)
+    return shaped(put_along(line, values, places, n, places.size, inner, "index_put"), x.shape)

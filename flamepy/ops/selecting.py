@@ -22,7 +22,7 @@ from ..core.ops.shape import broadcast_to, reshape
 from ..core.pointwise import as_mask
 from ..core.tensor import Tensor
 from ..dtypes import checked_int
-from .picking import along_at, checked_index, integers, picked_along, select_rows
+from .picking import along_at, integers, picked_along, select_rows
 from .scans import cumsum
 from .scattering import fitting, spots_of
 
@@ -41,14 +41,14 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     if mode not in MODES:
         raise ValueError(f"take: unknown mode: {mode!r}. Use one of {', '.join(MODES)}.")
     x = Tensor.of("take", x, getattr(indices, "device", None))
-    line = reshape(x, (x.size,)) if axis is None or not x.ndim else x
     a = 0 if axis is None else one_axis("take", axis, x.ndim)
-    ids, n = integers("take", indices, x.device), line.shape[a]
+    whole = axis is None or not x.ndim
+    ids, n = integers("take", indices, x.device), x.size if whole else x.shape[a]
     if mode == "wrap" and n:
         ids = ids % n
     if mode == "clip" and n:
         ids = minimum_op(maximum_op(ids, 0), n - 1)
-    return select_rows("take", line, a, ids)
+    return along_at(x, ids, n, ids.size, 1, ids.shape, "take") if whole else select_rows("take", x, a, ids)
 
 
 def along(name: str, x: Any, indices: Any, axis: int | None, values: Any = None) -> tuple[Any, Any, int, Any]:
@@ -79,7 +79,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     [[2], [3]]
     """
     x, ids, a, _ = along("take_along_axis", x, indices, axis)
-    return picked_along(x, a, checked_index("take_along_axis", ids, x.shape[a], x.device))
+    return picked_along(x, a, ids, "take_along_axis")
 
 
 @composed
@@ -120,7 +120,7 @@ def masked_select(x: Any, mask: Any, *, size: int | None = None, fill_value: flo
     if not x.size and len(places):
         return Tensor.of("masked_select", np.full(len(places), fill_value), x.device).to(x.dtype)
     n, count = x.spec.size, len(places)
-    y = along_at(reshape(x, (n,)), uploaded(places, x.device), n, count, 1, (count,))
+    y = along_at(reshape(x, (n,)), uploaded(places, x.device), n, count, 1, (count,), "")
     if size is None:
         return y
     return where_op(uploaded(places < 0, x.device), cast(Tensor.of("masked_select", fill_value, x.device), x.dtype), y)

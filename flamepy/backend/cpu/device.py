@@ -155,12 +155,14 @@ class CpuStream(HostStream):
 
 def written(s: Any, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
     """A planned call's step as a launch of whole buffers: so is what fills a new one with whole numbers of the host, as places in the
-    random numbers are. None for anything else."""
+    random numbers are. What is required of a new whole number stays as it is. None for anything else."""
     if not isinstance(s, Action):
         return s if not any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) else None
     spot = s.buffers[0] if s.buffers else None
-    if not s.early or type(spot) is not Spot or spot.size >= 0 or spot.number < given or fresh[spot.number - given][1] != int64:
+    if type(spot) is not Spot or spot.size >= 0 or spot.number < given or fresh[spot.number - given][1] != int64:
         return None
+    if not s.early:
+        return s if isinstance(s.act, Required) and len(s.buffers) == 1 else None
     pack, act = Struct(f"{fresh[spot.number - given][0]}q").pack_into, s.act
     return Step(lambda data: pack(data, 0, *act()), s.buffers, (), ())
 

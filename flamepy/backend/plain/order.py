@@ -68,16 +68,20 @@ def add_along(F, outs, ins, consts):
 
 @kernel
 def put_along(F, outs, ins, consts):
-    """y = x with y[o, ids[o, j, i], i] = src[o, j, i], j in order."""
-    (y,), (x, src, ids), (n, m, inner) = outs, ins, consts
+    """y = x with y[o, ids[o, j, i], i] = F(that, src[o, j, i]), j in order."""
+    (y,), (x, src, ids), (n, m, inner, _) = outs, ins, consts
     y[...] = x
+    if not src.size:
+        return
     y, src, ids = y.reshape(-1, n, inner), src.reshape(-1, m, inner), ids_along(ids, x.size // (n * inner), n, m, inner)
     for j in range(m):
-        np.put_along_axis(y, ids[:, j : j + 1], src[:, j : j + 1], 1)
+        at = ids[:, j : j + 1]
+        np.put_along_axis(y, at, F(np.take_along_axis(y, at, 1), src[:, j : j + 1]), 1)
 
 
 def ids_along(ids, outer, n, m, inner):
-    return np.resize(inside(np.where(ids < 0, ids + n, ids), n), (outer, m, inner))
+    ids = inside(np.where(ids < 0, ids + n, ids), n)
+    return np.resize(np.repeat(ids, inner) if ids.size == m else ids, (outer, m, inner))
 
 
 @kernel

@@ -10,6 +10,7 @@ import numpy as np
 from ....dtypes import FLOATS, float64, int64
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
+from .maps import F
 from .runs import copy_run, fill_run, put_run
 
 LENGTH = 4096  # elements of a run that one task moves
@@ -81,7 +82,10 @@ def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
 
 @loop
 def put_along(part, out, x, src, ids, n, m, inner, width):
-    """out = x with out[o, ids[o, j, i], i] = src[o, j, i], j in order: of several the last one counts. A task has `width` columns."""
+    """out = x with out[o, ids[o, j, i], i] = F(that, src[o, j, i]), j in order. A task has `width` columns.
+
+    ids may be m alone: then whole rows are put.
+    """
     blocks = (inner + width - 1) // width
     for t in tasks(part, out.size // (n * inner) * blocks):
         o, lo = t // blocks, t % blocks * width
@@ -89,7 +93,12 @@ def put_along(part, out, x, src, ids, n, m, inner, width):
         rows, size = (1, n * inner) if blocks == 1 else (n, end)
         for r in range(rows):
             copy_run(out[at + r * inner : at + r * inner + size], x[at + r * inner : at + r * inner + size])
-        each_line(out[at:], src[first:], ids, first, n, m, inner, inner, end, put_line, put_beside)
+        if inner > 1 and ids.size == m:
+            for j in range(m):
+                row = at + placed(ids[j], n) * inner
+                copy_run(out[row : row + end], src[first + j * inner : first + j * inner + end])
+        else:
+            each_line(out[at:], src[first:], ids, first, n, m, inner, inner, end, put_line, put_beside)
 
 
 def each_line(to, x, ids, first, n, m, inner, apart, end, line, beside):
@@ -113,12 +122,14 @@ def add_beside(to, x, ids, n, apart):
 
 def put_line(to, x, ids):
     for i in range(x.size):
-        to[placed(ids[i], to.size)] = x[i]
+        at = placed(ids[i], to.size)
+        to[at] = F(to[at], x[i])
 
 
 def put_beside(to, x, ids, n, apart):
     for i in range(x.size):
-        to[placed(ids[i], n) * apart + np.uintp(i)] = x[i]
+        at = placed(ids[i], n) * apart + np.uintp(i)
+        to[at] = F(to[at], x[i])
 
 
 # ---- launchers ----
@@ -133,7 +144,7 @@ def along_launcher(go, outs, ins, *consts):
 
 
 @launcher(name="put_along")
-def put_along_launcher(go, outs, ins, n, m, inner):
+def put_along_launcher(go, outs, ins, n, m, inner, _):
     go(put_along, outs, ins, (n, m, inner, beside_of(outs[0], n, inner)), work=ins[1].size + outs[0].size)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...base import Buffer, Stream
 from ...chains import written
-from ...run import Spot
+from ...run import Action, Spot
 from .settings import threads
 
 Run = Callable[[list[Any]], None]
@@ -33,9 +33,12 @@ Run = Callable[[list[Any]], None]
 def launches(direct: Stream, slow: Run, makers: Sequence[Callable[[], Buffer]], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
     """These steps as one function. `makers` make the new buffers; `inputs` says which of those given are buffers."""
     places, constants = placed(steps, len(inputs) + len(makers))
-    calls = tuple([(getattr(s.kernel, "wide", None), at) for s, at in zip(steps, places, strict=True)])
+    calls = tuple(
+        [("check" if isinstance(s, Action) else getattr(s.kernel, "wide", None), at) for s, at in zip(steps, places, strict=True)]
+    )
     made = template(tuple(inputs), len(makers), calls, len(constants), False)
-    return made(direct, slow, threads, *makers, *[s.kernel for s in steps], *constants)  # type: ignore[no-any-return]
+    whats = [s.act.check if isinstance(s, Action) else s.kernel for s in steps]
+    return made(direct, slow, threads, *makers, *whats, *constants)  # type: ignore[no-any-return]
 
 
 def any_size(direct: Stream, slow: Run, fresh: Sequence[np.dtype], steps: Sequence[Any], inputs: Sequence[bool]) -> Run:
@@ -51,7 +54,7 @@ def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], lis
     places = []
     for s in steps:
         numbers = []
-        for a in [a for group in s[1:] for a in group]:
+        for a in (*s.buffers, *s.act.within[0]) if isinstance(s, Action) else [a for group in s[1:] for a in group]:
             if type(a) is not Spot:
                 constants.append(int(a) if isinstance(a, int) and type(a) is not bool else a)  # Numba knows no x.size
             numbers.append(a.number if type(a) is Spot else count + len(constants) - 1)
@@ -61,10 +64,10 @@ def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], lis
 
 @lru_cache(4096)
 def template(
-    inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[bool | None, tuple[int, ...]], ...], constants: int, sized: bool,
+    inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[bool | str | None, tuple[int, ...]], ...], constants: int, sized: bool,
 ) -> Any:  # fmt: skip
     """What makes the functions of one kind. `calls`: for each kernel whether it runs on all threads (None: it is a function of
-    Python's that takes arrays), and the numbers of its arguments.
+    Python's that takes arrays; "check": it is called if the first number of a new buffer lies outside), and the numbers of its arguments.
     `sized`: the first buffer given says how long new ones are and which kernels run."""
     given = len(inputs)
     names = [f"a{i}" for i in range(given)] + [f"d{i}" for i in range(fresh)] + [f"c{i}" for i in range(constants)]
@@ -75,6 +78,10 @@ def template(
     for i in range(fresh):
         lines += [f"b{i} = direct.empty(size, m{i})" if sized else f"b{i} = m{i}()", f"d{i} = b{i}.data"]
     for i, (wide, places) in enumerate(calls):
+        if wide == "check":
+            first, low, high = [names[place] for place in places]
+            lines += [f"if not {low} <= {first}.item(0) <= {high}:", f"    k{i}(b{first[1:]})"]
+            continue
         arguments, workers = "".join([f"{names[place]}, " for place in places]), "threads()" if wide else "1"
         if sized:
             lines.append(f"narrow, wide, grain = k{i}")

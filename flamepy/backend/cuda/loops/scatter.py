@@ -15,7 +15,7 @@ import numpy as np
 from ....dtypes import FLOATS, float64, int64
 from ...formula.row_words import wide
 from ..runtime.compat import cuda, types
-from ..runtime.family import THREADS, WARP, Go, blocks, kernel, launcher
+from ..runtime.family import THREADS, WARP, F, Go, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide
 from .moves import place_launcher, take_launcher, within
 from .runs import place, table
@@ -240,14 +240,20 @@ def last_of(out, ids, places):
 
 
 @kernel
-def put_won(y, x, src, won):
-    """y = src at the place that has won, x where none has."""
+def put_won(y, x, src, won, each):
+    """y = src at the place that has won, x where none has; `each` numbers go together."""
     i = types.int64(block()) * THREADS + thread()
     if i < y.size:
-        if won[i] >= 0:
-            y[i] = src[won[i]]
-        else:
-            y[i] = x[i]
+        own = won[i // each]
+        y[i] = src[own * each + i % each] if own >= 0 else x[i]
+
+
+@kernel
+def meet_won(y, x, src, order, won):
+    """y = F(x, src at the place in order that has won), x where none has."""
+    i = types.int64(block()) * THREADS + thread()
+    if i < y.size:
+        y[i] = F(x[i], src[order[won[i]]]) if won[i] >= 0 else x[i]
 
 
 # ---- launcher -------------------------------------------------------------------------------------------------------------------------
@@ -294,11 +300,31 @@ def add_along(go, outs, ins, n, m, inner, add):
 
 
 @launcher
-def put_along(go, outs, ins, n, m, inner):
+def put_along(go, outs, ins, n, m, inner, sign):
+    """sign: 0 where the last one counts, else the largest or the smallest: src is put in order first, so that it is the last one."""
     (y,), (x, src, ids) = outs, ins
-    won = go.empty(y.size, int64)
-    last_rows(on_integers(go), (won,), (places_along(go, ids, src.size, n, m, inner),))
-    go(put_won, outs, (x, src, won), grid=blocks(y.size))
+    if sign:
+        extremes(go, y, x, src, places_along(go, ids, src.size, n, m, inner), sign)
+        return
+    each = inner if ids.size == m else 1
+    won = go.empty(y.size // each, int64)
+    last_rows(on_integers(go), (won,), (places_along(go, ids, src.size // each, n, m, inner // each),))
+    go(put_won, outs, (x, src, won), (each,), grid=blocks(y.size), formula=None)
+
+
+def extremes(go, y, x, src, flat, sign):
+    values, order, turned, won = src, go.empty(src.size, int64), go.empty(src.size, int64), go.empty(y.size, int64)
+    if sign < 0 and src.dtype in FLOATS:  # NaN comes last either way
+        values = go.empty(src.size, src.dtype)
+        go.device.launch("map", negative, (values,), (src,), (), go.dtype)
+    go.device.launch("argsort", None, (order,), (values,), (src.size, sign < 0 and values is src, src.size), go.dtype)
+    take_launcher(on_integers(go), (turned,), (flat, order), 1)
+    last_rows(on_integers(go), (won,), (turned,))
+    go(meet_won, (y,), (x, src, order, won), grid=blocks(y.size))
+
+
+def negative(x):
+    return -x
 
 
 def places_along(go, ids, size, n, m, inner):

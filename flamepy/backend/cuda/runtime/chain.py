@@ -18,12 +18,12 @@ The first call goes the slow way: by its arguments the kernels' variants are cho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ...base import Buffer
 from ...chains import written
-from ...run import Spot
+from ...run import Action, Spot
 from .arguments import NUMBER, arguments
 
 Run = Callable[[list[Any]], None]
@@ -60,8 +60,12 @@ def chosen(
     """The function for arguments of the kinds that `memory`, after a run, holds."""
     starts: list[Any] = []
     constants: list[Any] = []
-    calls = []
-    for s in [s for s in steps if s.kernel.runs or sized]:
+    calls: list[tuple[Any, ...]] = []
+    for s in [s for s in steps if isinstance(s, Action) or s.kernel.runs or sized]:
+        if isinstance(s, Action):
+            starts.append(partial(stream.device.require, s.act.check, within=s.act.within))
+            calls.append(Buffers([b.number for b in s.buffers]))
+            continue
         if isinstance(s.kernel, HostCall):
             starts.append(s.kernel.call)
             groups = [buffers_of(group, constants) for group in s[1:3]]
@@ -90,7 +94,7 @@ def chosen(
 
 
 class Buffers(tuple[Any, ...]):
-    """The places of a host call's outs or ins, which it gets as one tuple."""
+    """The places of a host call's outs or ins, which it gets as one tuple. In the place of a call: of what is required."""
 
 
 def buffers_of(group: Sequence[Any], constants: list[Any]) -> Buffers:
@@ -131,14 +135,16 @@ def template(inputs: tuple[bool, ...], fresh: int, calls: tuple[tuple[Any, ...],
     for n, call in enumerate(calls):
         parameters = []
         for p in call:
-            if isinstance(p, int):
+            if type(call) is Buffers:
+                parameters.append(f"a{p}")
+            elif isinstance(p, int):
                 parameters += [f"a{p}.data", f"a{p}.size"]
             elif type(p) is Buffers:
                 parameters.append(f"({''.join([f'a{q}, ' if isinstance(q, int) else f'c{q[1]}, ' for q in p])})")
             else:
                 parameters.append(f"c{p[1]}" if p[0] is None else f"c{p[1]}(memory[{p[0]}])")
         lines.append(f"k{n}{'(size)' if sized else ''}({', '.join(parameters)})")
-    lines.append(f"device.launched += {len(calls)}")
+    lines.append(f"device.launched += {len([call for call in calls if type(call) is not Buffers])}")
     lines += [f"memory.append(a{given + i})" for i in range(fresh)]
     values = [f"m{i}" for i in range(fresh)] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
     return written(lines, ["makers", *values])

@@ -107,7 +107,9 @@ class CudaStream(Stream):
 
 def is_plain(s: Any) -> bool:
     """Whether a planned call's step can be a line of code (chain.py): whole buffers, and no numbers that change for a library."""
-    if not isinstance(s, Step) or any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]):
+    if isinstance(s, Action):
+        return isinstance(s.act, Required) and all([type(b) is Spot and b.size < 0 for b in s.buffers])
+    if any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]):
         return False
     return type(s.kernel) is Launch or not any([type(a) is Spot for a in s.consts])
 
