@@ -159,6 +159,7 @@ PRODUCTS: dict[str, Case] = {
 FAMILIES_OF_SHAPES: dict[str, dict[str, Case]] = {
     "rearranging": REARRANGING, "stacking": STACKING, "diagonals": DIAGONALS, "products": PRODUCTS}
 INTERNAL_OF_SHAPES = {
+    "taken_apart": "unbind",
     "around": "pad", "folded": "pad", "halved": "glu",
     "strided": "diagonal", "unstrided": "diag_embed", "rolled": "roll", "axis_windows": "unfold",
 }

@@ -209,3 +209,13 @@ def test_captured_as_called():
         loss, g = run(x)
         want = step(x)
         assert loss.item() == want.item() and (g.numpy() == want.backward()[x].numpy()).all()
+
+
+def test_unbind_is_one_op_of_which_parts_may_go_unused() -> None:
+    x = fp.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True, device="plain")
+    for _ in range(3):  # as it is, recorded, planned
+        parts = fp.unbind(x, 1)
+        gradient = (parts[0] * -0.0 + parts[2] * 2.0).sum().backward()[x].numpy()
+        assert len({id(part.entry) for part in parts}) == 1
+        assert gradient.tolist() == [[0.0, 0.0, 2.0]] * 2 and np.signbit(gradient).tolist() == [[True, False, False]] * 2
+    assert fp.unbind(fp.ones(0, 3)) == [] and [part.shape for part in fp.unbind(fp.ones(0, 2), 1)] == [(0,), (0,)]

@@ -13,27 +13,29 @@ from ..core.ops.axes import composed, one_axis, tensors_of
 from ..core.ops.shape import contiguous_strides, reshape, write_strided
 from ..core.tensor import Tensor
 from ..dtypes import is_count
-from .shape_more import narrow, unsqueeze
+from .shape_more import narrow
 
 
 @custom(kind="any", title="cat", internal=True)
-def joined(*xs, axis=0):
-    """xs one after the other along `axis`."""
-    shape = tuple([sum([x.shape[d] for x in xs]) if d == axis else n for d, n in enumerate(xs[0].shape)])
-    y = like(xs[0], shape)
-    strides, at = contiguous_strides(shape), 0
-    for x in xs:
-        write_strided(y, x, strides, at * strides[axis])
-        at += x.shape[axis]
+def joined(*xs, axis=0, new=False):
+    """xs one after the other along `axis`, which is a `new` one of theirs or one that they have."""
+    counts = [1 if new else x.shape[axis] for x in xs]
+    shape = (*xs[0].shape[:axis], sum(counts), *xs[0].shape[axis + (not new) :])
+    y, strides, at = like(xs[0], shape), contiguous_strides(shape), 0
+    for x, count in zip(xs, counts, strict=True):
+        write_strided(y, x, strides[:axis] + strides[axis + new :], at * strides[axis])
+        at += count
     return y
 
 
 @joined.differentiable
-def joined_dx(g, shapes, wanted, axis):
+def joined_dx(g, shapes, wanted, axis, new):
     found, at = [], 0
     for shape, want in zip(shapes, wanted, strict=True):
-        found.append(narrow(g, axis, at, shape[axis]) if want else None)
-        at += shape[axis]
+        count = 1 if new else shape[axis]
+        part = narrow(g, axis, at, count) if want else None
+        found.append(reshape(part, shape) if want and new else part)
+        at += count
     return tuple(found)
 
 
@@ -70,7 +72,7 @@ def stack(tensors: Any, axis: int = 0) -> Any:
     xs = tensors_of("stack", *listed("stack", tensors))
     if not xs or any([x.shape != xs[0].shape for x in xs]):
         raise ShapeError(f"stack: shapes differ or nothing to stack: {[x.shape for x in xs]}. Pass tensors of one shape.")
-    return cat([unsqueeze(x, axis) for x in xs], one_axis("stack", axis, xs[0].ndim + 1))
+    return joined(*xs, axis=one_axis("unsqueeze", axis, xs[0].ndim + 1), new=True)
 
 
 @composed

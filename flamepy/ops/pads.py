@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.custom import custom
+from ..core.door import Door
 from ..core.errors import DTypeError, FlameError, ShapeError
 from ..core.op import like
 from ..core.ops.axes import composed
@@ -183,3 +184,4 @@ def flat_pad(x: Any, pad: Any, mode: Any = "constant", value: Any = None) -> Any
 
 
 flat_pad.__name__ = flat_pad.__qualname__ = "pad"
+flat_pad = Door.composed("pad", flat_pad)

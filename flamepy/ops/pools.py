@@ -20,7 +20,7 @@ from ..core.ops.reduce import mean
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, checked_number, float32, int64, is_count
 from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
-from .tables import along
+from .tables import through
 from .widening import narrowed, widened
 
 
@@ -290,10 +290,8 @@ def avg_pool(
 
 def summed(x: Any, kinds: list[Any]) -> Any:
     """x through a matrix of tables.py for each of its last axes, the last axis first. 16-bit floats are rounded once."""
-    y = widened(as_floats(x))
-    for i, kind in enumerate(kinds[::-1], start=1):
-        y = along(y, y.ndim - i, kind)
-    return narrowed(y, x.dtype)
+    steps = tuple([(x.ndim - i, kind) for i, kind in enumerate(kinds[::-1], start=1)])
+    return narrowed(through(widened(as_floats(x)), steps), x.dtype)
 
 
 def as_floats(x: Any) -> Any:

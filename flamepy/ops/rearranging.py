@@ -18,6 +18,7 @@ from ..core.ops.indexing import placed_ids, rows_added, rows_at
 from ..core.ops.shape import contiguous_strides, expanded, permute, permuted, read_strided, reshape, sliced, transpose, write_strided
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
+from ..engine.routes import routed
 from .joining import joined
 from .shape_more import flatten, narrow
 
@@ -245,6 +246,7 @@ def axis_windows_dx(g, shapes, axis, size, step):
     return rows_added(permuted(g, order), ids, inner, shape)
 
 
+@routed
 def unfold(x: Any, axis: int, size: int, step: int) -> Any:
     """x.unfold(axis, size, step): all windows of `size` neighbours along an axis, `step` apart, their elements along a new last axis.
     Shapes: n at the axis becomes (n - size) // step + 1. Raises ShapeError. (F.unfold, PyTorch's other function of this name, is of

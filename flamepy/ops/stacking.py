@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.ops.axes import composed, one_axis, tensors_of
-from ..core.ops.indexing import basic
-from ..core.ops.shape import broadcast_to, reshape
+from ..core.ops.copy import filled
+from ..core.ops.shape import broadcast_to, contiguous_strides, read_strided, reshape
 from ..core.tensor import Tensor
 from ..dtypes import is_count
-from .joining import cat, listed, narrowed
+from .joining import cat, joined, listed, narrowed
 
 
 # ---- more axes -------------------------------------------------------------------------------------------------------------------
 def with_axes(name: str, xs: tuple, more: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
     """One tensor, or a list of several, each with more axes of size 1."""
     given = xs[0] if len(xs) == 1 and isinstance(xs[0], list | tuple) and any([isinstance(x, Tensor) for x in xs[0]]) else xs
-    found = [reshape(x, more(x.shape)) for x in tensors_of(name, *given)]
+    found = [x if more(x.shape) == x.shape else reshape(x, more(x.shape)) for x in tensors_of(name, *given)]
     return found[0] if given is xs and len(found) == 1 else found
 
 
@@ -142,7 +143,20 @@ def unbind(x: Any, axis: int = 0) -> list[Any]:
     if not x.ndim:
         raise ShapeError("unbind: no axis to take apart: shape (). Pass a tensor of one axis or more.")
     a = one_axis("unbind", axis, x.ndim)
-    return [basic(x, (slice(None),) * a + (i,)) for i in range(x.shape[a])]
+    return [*taken_apart(x, a)] if x.shape[a] else []
+
+
+@custom(inputs=1, kind="as is", title="unbind", internal=True)
+def taken_apart(x, axis=0):
+    strides, rest = contiguous_strides(x.shape), slice(axis + 1, None)
+    shape, steps = (*x.shape[:axis], *x.shape[rest]), (*strides[:axis], *strides[rest])
+    return tuple([read_strided(x, shape, steps, i * strides[axis]) for i in range(x.shape[axis])])
+
+
+@taken_apart.differentiable
+def taken_apart_dx(gs, axis):
+    one = next(g for g in gs if g is not None)
+    return joined(*[filled(one.shape, 0, one.dtype, one.device) if g is None else g for g in gs], axis=axis, new=True)
 
 
 @composed

@@ -1,8 +1,8 @@
 """One sparse matrix along one axis: y[o, j, i] = the sum over t of weights[t] * x[o, columns[t], i].
 
-Average pools whose windows differ, adaptive pools, interpolation, windows laid out (unfold) and added back (fold) are such sums, one axis
-after the other. The matrix follows from sizes, so the host works it out once for each device; its transpose is the derivative, of any
-order.
+Average pools whose windows differ, adaptive pools, interpolation, windows laid out (unfold) and added back (fold) are such sums, along
+one axis after the other. The matrix follows from sizes, so the host works it out once for each device; its transpose is the derivative, of
+any order.
 """
 
 from __future__ import annotations
@@ -34,26 +34,34 @@ class Table(NamedTuple):
 
 
 # ---- the op ----------------------------------------------------------------------------------------------------------------------------
-@custom(inputs=4, kind="as is", internal=True, title="weighted sums")
-def mixed(x, starts, columns, weights, kind=(), axis=0):
-    rows = starts.size - 1
-    y = like(x, (*x.shape[:axis], rows, *x.shape[axis + 1 :]))
-    if y.size:
-        launch("mixed", None, (y,), (x, starts, columns, weights), (x.shape[axis], rows, math.prod(x.shape[axis + 1 :])))
+@custom(kind="as is", internal=True, title="weighted sums")
+def mixed(*xs, steps=()):
+    """xs[0] through a matrix along an axis, then the next one: steps has (axis, kind) of each. xs also has the tables of each."""
+    y = xs[0]
+    for i, (axis, _) in enumerate(steps):
+        x, tables = y, xs[3 * i + 1 : 3 * i + 4]
+        rows = tables[0].size - 1
+        y = like(x, (*x.shape[:axis], rows, *x.shape[axis + 1 :]))
+        if y.size:
+            launch("mixed", None, (y,), (x, *tables), (x.shape[axis], rows, math.prod(x.shape[axis + 1 :])))
     return y
 
 
 @mixed.differentiable
-def mixed_dx(g, kind, axis):
-    return along(g, axis, turned(kind)), None, None, None
+def mixed_dx(g, shapes, steps):
+    return through(g, tuple([(axis, turned(kind)) for axis, kind in reversed(steps)])), *[None] * (len(shapes) - 1)
+
+
+def through(x: Any, steps: tuple[tuple[int, Kind], ...]) -> Any:
+    """The sums along one axis >= 0 after the other of x, a Tensor of floats. Those of 16 bits are rounded once."""
+    wide, tables = x, [table_of(kind) for _, kind in steps]
+    if x.dtype in HALF and any([t.columns.size >= t.starts.size for t in tables]):  # several numbers are added up
+        wide = widened(x)
+    return narrowed(mixed(wide, *[t for _, kind in steps for t in on_device(kind, x.device, wide.spec.computed)], steps=steps), x.dtype)
 
 
 def along(x: Any, axis: int, kind: Kind) -> Any:
-    """The sums along an axis >= 0 of x, a Tensor of floats. Those of 16 bits are rounded once."""
-    wide, table = x, table_of(kind)
-    if x.dtype in HALF and table.columns.size >= table.starts.size:  # several numbers are added up
-        wide = widened(x)
-    return narrowed(mixed(wide, *on_device(kind, x.device, wide.spec.computed), kind, axis), x.dtype)
+    return through(x, ((axis, kind),))
 
 
 def turned(kind: Kind) -> Kind:
