@@ -179,6 +179,13 @@ def test_variance_of_many_numbers(offset: float) -> None:
     np.testing.assert_allclose(dx, 2 / 257 * (wide - wide.mean(axis=1, keepdims=True)), 1e-5, 1e-8)
 
 
+def test_what_is_not_a_number_has_no_gradient_of_zero() -> None:
+    """The slope of a square root is 0 at 0 alone. (PyTorch's are NaN here, too.)"""
+    for f, x in ((lambda t: fp.std(t, correction=1), [2.0]), (fp.norm, [np.nan, 1.0]), (fp.std, [np.nan, 1.0])):
+        (dx,) = gradients(f, [np.array(x, F32)])
+        assert np.isnan(dx).all()
+
+
 def test_bias_gradients() -> None:
     g, x = abs(draw(MANY, 3)) + F32(0.1), draw(MANY, 2)
     *_, db = gradients(F.linear, [x, draw(3, 2), draw(3)], g)

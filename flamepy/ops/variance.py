@@ -13,7 +13,7 @@ from ..core.custom import custom
 from ..core.op import launch, like, new, share
 from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
-from ..core.ops.pointwise import add, div, mul, sub, where
+from ..core.ops.pointwise import add, div, eq, mul, sub, where
 from ..core.ops.reduce import Reduction, fold, gathered, mean, reduction, spread
 from ..core.ops.shape import permute, transpose
 from ..core.pointwise import define
@@ -49,7 +49,7 @@ def sum_squares_dx(g, x, axis, keepdims):
 
 root = define(
     "root", "Square root, whose derivative at 0 is 0.", lambda v: sqrt(v),
-    lambda g, y: select(y > 0.0, g * 0.5 / select(y > 0.0, y, 1.0), 0.0), title="std", home="",
+    lambda g, y: select(y == 0.0, 0.0, g * 0.5 / select(y == 0.0, 1.0, y)), title="std", home="",
 )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def put_moments(r, y, means, kept, m, rest, squares, n, divisor, rooted):
         if kept is not None:
             kept[3 * r] = real(m)
             kept[3 * r + 1] = real((m - wide(real(m))) + rest)
-            kept[3 * r + 2] = real(select(v > 0.0, 1.0 / (select(v > 0.0, v, 1.0) * divisor), 0.0) if rooted else 2.0 / divisor)
+            kept[3 * r + 2] = real(select(v == 0.0, 0.0, 1.0 / (select(v == 0.0, 1.0, v) * divisor)) if rooted else 2.0 / divisor)
 
 
 def wide_root(v):
@@ -181,7 +181,7 @@ def moments_ddx(gs, x, axis, correction, keepdims, rooted):
         slope = mul(gs[0], (1 if rooted else 2) / divisor if divisor else float("inf"))
         if rooted:
             y = moments(x, axis, correction, keepdims, True, False)
-            slope = where(y > 0.0, div(slope, where(y > 0.0, y, 1.0)), 0.0)
+            slope = where(eq(y, 0.0), 0.0, div(slope, where(eq(y, 0.0), 1.0, y)))
         parts.append(mul(sub(x, mean(x, axis=axis, keepdims=True)), spread(slope, x.shape, axis, keepdims)))
     if gs[-1] is not None and len(gs) > 1:
         parts.append(spread(mul(gs[1], 1 / (n or 1)), x.shape, axis, keepdims))
