@@ -63,7 +63,8 @@ def by_ptxas(binary: Any) -> str:
     ptx = re.sub(r"\.version \d+\.\d+", ".version 9.0", binary.ptx, count=1)  # what 13.0 reads
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.ptx").write_text(ptx)
-        command = [tool, "-v", f"-arch={name_of(binary.cc)}", "kernel.ptx", "-o", "kernel.cubin"]
+        arch = name_of(binary.cc) + "a" * (".target sm_90a" in ptx)
+        command = [tool, "-v", f"-arch={arch}", "kernel.ptx", "-o", "kernel.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "Unsupported .version" in done.stderr, done.stderr
     return "" if done.returncode else done.stderr

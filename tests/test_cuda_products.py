@@ -6,6 +6,7 @@ Each kernel is asked for sizes beside its tile's, operands that are stored the o
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from devices import emulated_gpu
 
 from flamepy.cuda.kernels import OPCODE
 from flamepy.dtypes import bfloat16, float16, float32, float64
+from flamepy.errors import EmulationError
 from flamepy.ops.products import follower
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
@@ -214,9 +216,9 @@ def test_shared_memory_without_conflicts_and_no_byte_twice(gpu: Any, large: None
 
 
 @pytest.mark.parametrize("deep", [(False, True), (True, False)], ids=str)
-def test_what_a_step_of_a_large_tile_takes(gpu: Any, large: None, monkeypatch: pytest.MonkeyPatch, deep: Any) -> None:
-    """Warps of 64 by 64: for a product of tiles a quarter of a read from shared memory, and one and a half instructions beside it."""
-    found = []
+def test_what_a_step_of_a_large_tile_takes(large: None, monkeypatch: pytest.MonkeyPatch, deep: Any) -> None:
+    """Warps of 64 by 64, mma.sync: for a product a quarter of a read from shared memory, and one and a half instructions beside it."""
+    found, (gpu, _) = [], gpu_like((10, 0))
     for k in (128, 256):
         monkeypatch.setattr(gpu.driver, "counts", [])
         launch(gpu, "matmul", ((1 << 14, bfloat16),), [normal(128 * k, bfloat16) for _ in "ab"], ((0,), (0,), 128, 128, k, *deep))
@@ -229,10 +231,50 @@ def test_what_a_step_of_a_large_tile_takes(gpu: Any, large: None, monkeypatch: p
     assert second.total - first.total < 2.75 * products
 
 
-@pytest.mark.parametrize(("cc", "given"), [((8, 0), 1 << 16), ((8, 9), 0)], ids=str)
+@pytest.mark.parametrize(("ta", "tb"), [(False, False), (False, True), (True, False), (True, True)], ids=str)
+def test_warp_groups(large: None, ta: bool, tb: bool) -> None:
+    """By wgmma on sm_90: rows, columns and numbers of k beside a tile's, operands stored either way, at odd places, in both types."""
+    gpu, binaries = gpu_like((9, 0))
+    for (m, n, k), dtype, at in (((129, 136, 200), bfloat16, 0), ((65, 72, 57), float16, 1), ((136, 8, 64), float16, 0)):
+        a, b = normal(2 * m * k, dtype), normal(2 * n * k, dtype)
+        consts = (0, m * k), (0, n * k), m, n, k, ta, tb
+        (c,) = launch(gpu, "matmul", ((2 * m * n, float32),), (a, b), consts, at=at)
+        left = wide(a, 2, k, m).swapaxes(1, 2) if ta else wide(a, 2, m, k)
+        close(c, left @ (wide(b, 2, n, k).swapaxes(1, 2) if tb else wide(b, 2, k, n)), k)
+    assert len(binaries) == 2 and all("wgmma" in b.ptx and b.given == 98304 for b in binaries)
+    gpu.driver.counts = counted = []
+    launch(gpu, "matmul", ((1 << 14, float32),), [normal(128 * 64, bfloat16) for _ in "ab"], ((0,), (0,), 128, 128, 64, ta, tb))
+    assert counted[0][1].instructions["mma"] == 8 * 4 and counted[0][1].flops == 2 * 128 * 128 * 64 and not counted[0][1].bank_conflicts
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("fence.proxy.async.shared::cta;", "", "Put fence.proxy.async"),
+        ("wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group 0 behind it"),
+        ("wgmma.fence.sync.aligned;", "", "Put wgmma.fence before it"),
+    ],
+)
+def test_what_a_warp_group_forgets(large: None, before: str, after: str, said: str) -> None:
+    """The emulator multiplies at once; what a GPU needs besides is looked for in the text."""
+    gpu, binaries = gpu_like((9, 0), runs=False)
+    launch(gpu, "matmul", ((1 << 14, float32),), [normal(128 * 64, bfloat16) for _ in "ab"], ((0,), (0,), 128, 128, 64, False, True))
+    assert before in binaries[0].ptx
+    with pytest.raises(EmulationError, match=said):
+        gpu.driver.machine.load(binaries[0].ptx.replace(before, after))
+
+
+def test_a_product_of_a_library_knows_no_warp_groups() -> None:
+    """Where cuBLASLt is, what it cannot do is done as it was done on GPUs before."""
+    for cc, blas, group in (((9, 0), None, True), ((9, 0), "there", False), ((10, 0), None, False), ((8, 0), None, False)):
+        name = matmul.kernel_of(True, 128, SimpleNamespace(cc=cc, blas=blas)).__name__
+        assert name.endswith(f"_{int(group)}"), name
+
+
+@pytest.mark.parametrize(("cc", "given"), [((8, 0), 1 << 16), ((8, 9), 0), ((10, 0), 98304)], ids=str)
 def test_other_gpus(monkeypatch: pytest.MonkeyPatch, cc: tuple[int, int], given: int) -> None:
-    """Where shared memory is less, stages have 32 numbers of k: four of them in a large tile, or three."""
-    monkeypatch.setattr(matmul, "BUSY", 1 if cc == (8, 0) else 132)
+    """Where shared memory is less, stages have 32 numbers of k: four of them in a large tile, or three (a small one)."""
+    monkeypatch.setattr(matmul, "BUSY", 132 if cc == (8, 9) else 1)
     gpu, binaries = gpu_like(cc)
     check_linear(gpu, 129, 120, 143, bfloat16)
     assert binaries[0].given == given and not binaries[1:]
@@ -252,11 +294,12 @@ def test_machine_code(
     gpu: Any, dtype: np.dtype, half: bool, side: int, multiply: str, copy: str, cc: tuple[int, int]
 ) -> None:  # fmt: skip
     """Products by the instructions for them, 16 bytes at a time, two large tiles on a multiprocessor, nothing in local memory."""
-    made = gpu.kernel(matmul.kernel_of(half, side, cc), follower("gelu_tanh").formula, float32)
+    made = gpu.kernel(matmul.kernel_of(half, side, SimpleNamespace(cc=cc, blas=None)), follower("gelu_tanh").formula, float32)
     binary = made.binary((dtype, dtype, dtype, dtype, dtype, dtype, *SIZES, None, None, None))
     ((log, text),) = listings([for_gpu(binary, cc)])
     found = OPCODE.findall(text)
-    assert any(o.startswith(multiply) for o in found)
+    group = half and side == 128 and cc == (9, 0)
+    assert any(o.startswith("HGMMA.64x128x16.F32.BF16" if group else multiply) for o in found)
     assert any(o.startswith(copy) for o in found)
     assert {"STG.E.64" if half else "STG.E.128", "LDS.128"} <= set(found)
     assert not [o for o in found if re.match(r"LDL|STL|CALL|D(ADD|MUL|FMA|SETP)|F2F.*F64", o)]

@@ -18,7 +18,7 @@ from .layout import READ_NOW, WRITTEN_NOW
 SPECIAL = {"ex2", "lg2", "sin", "cos", "tanh", "rsqrt", "rcp", "sqrt"}
 CONTROL = {"bra", "brx", "ret", "exit", "call"}
 WARP = {"shfl": "shuffle", "vote": "shuffle", "match": "shuffle", "redux": "shuffle", "activemask": "shuffle"}
-MMA = {"m16n8k16": 2 * 16 * 8 * 16, "m16n8k8": 2 * 16 * 8 * 8}
+MMA = {"m16n8k16": 2 * 16 * 8 * 16, "m16n8k8": 2 * 16 * 8 * 8, "m64n128k16": 2 * 16 * 128 * 16}  # of one warp
 
 
 def kind_of(i: Instruction) -> str:
@@ -41,7 +41,7 @@ def kind_of(i: Instruction) -> str:
     if head in CONTROL:
         return "branch"
     if head in ("mma", "wgmma"):
-        return "mma"
+        return "mma" if head == "mma" or "mma_async" in parts else "barrier"
     if head in ("mov", "cvta"):
         return "move"
     if head == "cvt":

@@ -14,7 +14,7 @@ from .layout import ARRIVE, BRANCH, EXIT, SPLIT, WAIT
 
 LONGEST = 160  # instructions of a block: longer ones compile slowly
 NAME = re.compile(r"[%A-Za-z_$][\w$.]*")
-TOGETHER = {"shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix"}
+TOGETHER = {"shfl", "vote", "match", "redux", "mma", "wgmma", "ldmatrix", "stmatrix"}
 WATCHED = {"own", "within", "negative"}  # texts that no GPU takes (../watch.py)
 STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}  # accesses that see what other threads do meanwhile
 
@@ -49,7 +49,7 @@ def is_wait(i: Instruction) -> bool:
 
 def orders_some(i: Instruction) -> bool:
     """Whether it may order threads of two warps, and is no barrier of the whole block: a fence, a barrier with a number or a count."""
-    if head(i) in ("membar", "fence") or {"release", "acq_rel"} & set(i.opcode.split(".")):
+    if (head(i) in ("membar", "fence") and ".proxy" not in i.opcode) or {"release", "acq_rel"} & set(i.opcode.split(".")):
         return True
     return is_wait(i) and (".arrive" in i.opcode or ("0" not in i.operands[:2] or len(i.operands) > 1 + (".red" in i.opcode) * 2))
 
@@ -195,8 +195,8 @@ def touched(entry: Entry, instruction: Instruction) -> tuple[list[str], list[str
     results = 0 if kind in STORES and not instruction.opcode.startswith(("bar.red", "barrier.cta.red", "barrier.red")) else 1
     writes = [n for part in names[:results] for n in part]
     reads = [n for part in names[results:] for n in part]
-    if instruction.guard:
-        reads += [instruction.guard.lstrip("!"), *writes]
+    if instruction.guard or kind == "wgmma":  # its sums are what it adds to
+        reads += [instruction.guard.lstrip("!"), *writes] if instruction.guard else writes
     return writes, reads
 
 

@@ -144,4 +144,5 @@ def within(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("membar", "fence")
 def fence_alone(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    fence(e, parts)
+    if "proxy" not in parts:  # that one orders a thread's own, for wgmma (lanes_tensor.py)
+        fence(e, parts)

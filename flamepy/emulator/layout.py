@@ -77,7 +77,8 @@ MET_OF = KNOWN + 8 * LANES * LANES  # the same, of what it has read: they met, i
 HEARD = MET_OF + 8 * LANES * LANES  # 32 phases: what another warp did before is ordered before this one, by a named barrier
 # Of each lane: what others released up to this phase is ordered before it; its last fence; the same, with fences of the block alone.
 ACQUIRED, FENCED, FENCED_HERE = (HEARD + 8 * LANES * k for k in (1, 2, 3))
-REGISTERS = HEARD + 8 * LANES * 4
+SUMS = HEARD + 8 * LANES * 4  # 64 vectors of 32-bit numbers: what a warp has of a warp group's product
+REGISTERS = SUMS + 64 * 4 * LANES
 
 # ---- program counters and kinds of block ends ------------------------------------------------------------------------------------------
 EXIT = 1 << 30

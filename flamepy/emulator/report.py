@@ -70,7 +70,7 @@ class Fault:
     def space_named(self) -> int:
         parts = self.instruction().replace("::", ".").split()
         opcode = next((p for p in parts if "." in p and not p.startswith("@")), "")
-        if opcode.startswith(("ldmatrix", "cp.async")) and self.address < DEVICE_BASE:
+        if opcode.startswith(("ldmatrix", "cp.async", "wgmma")) and self.address < DEVICE_BASE:
             return SHARED
         return next((k for k, name in SPACE.items() if f".{name}" in opcode), GLOBAL)
 

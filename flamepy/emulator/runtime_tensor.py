@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .layout import (
     ADDRESSES,
+    ALIGNMENT,
     ALLOCATED,
     ASYNC,
     ASYNC_BYTES,
@@ -18,9 +19,11 @@ from .layout import (
     FIRST_THREAD,
     GLOBAL,
     HOST,
+    INDEX,
     LAUNCH,
     SHARED,
     STATE,
+    SUMS,
     TILE,
     TOO_MANY,
     VALUES,
@@ -101,6 +104,47 @@ def product(warp, depth, kind, narrow):
             else:
                 at = warp + VALUES + 256 * (8 + k) + 4 * lane
                 poke_float(at + 1024, total + peek_float(at))
+
+
+@plain
+def group_product(warp, count, kind, a_turned, b_turned, adds, instruction):
+    """wgmma m64nNk16, of a warp's 16 rows: descriptors in slots 0 and 1, `count` sums of each lane in SUMS."""
+    a, b = warp + TILE, warp + TILE + 8 * 256
+    for row in range(16):
+        if not factors(warp, a + 8 * 16 * row, 0, 16 * (word(warp, INDEX) & 3) + row, a_turned, kind, instruction):
+            return
+    for column in range(2 * count):
+        if not factors(warp, b, 1, column, b_turned, kind, instruction):
+            return
+        for row in range(16):
+            total = 0.0
+            for k in range(16):
+                total += peek_double(a + 8 * (16 * row + k)) * peek_double(b + 8 * k)
+            number, lane = 4 * (column >> 3) + 2 * (row >> 3) + (column & 1), 4 * (row & 7) + (column >> 1 & 3)
+            at = warp + SUMS + 128 * number + 4 * lane
+            poke_float(at, total + (peek_float(at) if adds >> lane & 1 else 0.0))
+
+
+@plain
+def factors(warp, to, which, line, turned, kind, instruction):
+    """16 numbers of a row, or column, from where a descriptor says: tiles of 8 rows of 128 bytes whose pieces of 16 change places."""
+    launch, thread = word(warp, LAUNCH), word(warp, FIRST_THREAD)
+    group, descriptor = group_of(launch, SHARED), peek64(warp + VALUES + 256 * which)
+    start, lead, stride = (descriptor & 0x3FFF) << 4, descriptor >> 12 & 0x3FFF0, descriptor >> 28 & 0x3FFF0
+    if descriptor >> 62 & 3 != 1 or descriptor >> 49 & 7 != 0:
+        fail(launch, ALIGNMENT, instruction, thread, start, 1024, SHARED, 0)
+        return False
+    for k in range(16):
+        if turned:
+            at = start + lead * (line >> 6) + stride * (k >> 3) + 128 * (k & 7) + 2 * (line & 63)
+        else:
+            at = start + stride * (line >> 3) + 128 * (line & 7) + 2 * k
+        at ^= at >> 3 & 0x70
+        if check(launch, group, SHARED, at, 2, thread, instruction, 0, at) < 0:
+            return False
+        record_read(launch, warp, group, at, 2, thread, 1, instruction, 0, at)
+        poke_double(to + 8 * k, part(word(group, HOST) + at, kind))
+    return True
 
 
 @plain

@@ -109,7 +109,7 @@ def own(go: Any, outs: Any, ins: Any, sizes: Any, turned: Any, formula: Any, kee
     (y, kept), (a, b, bias, residual), (m, n, k), (count, starts) = outs, ins, sizes, stack
     dtype = computed(a.dtype)
     side, parts = cut(count, m, n, k, a.dtype.itemsize < 8)
-    function = kernel_of(a.dtype in HALF, side, go.device.driver.cc)
+    function = kernel_of(a.dtype in HALF, side, go.device.driver)
     deep = True if turned[0] else None, None if turned[1] else True  # rows are steps of k
     grid = blocks(m, side) * blocks(n, side), count, parts
     if parts == 1:
@@ -194,8 +194,8 @@ def runs(a_at: tuple[int, ...], b_at: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
-def kernel_of(narrow: bool, side: int, cc: tuple[int, ...]) -> Any:
-    """What makes tiles of this side, of 16-bit factors or of others."""
+def kernel_of(narrow: bool, side: int, driver: Any) -> Any:
+    """What makes tiles of this side, of 16-bit factors or of others. By wgmma, which no GPU has run yet, only where there is no library."""
     if not narrow:
         return plain_large if side == LARGE else plain_small
-    return sized(tensor_large if side == LARGE else tensor_small, **sizes_of(side, cc))
+    return sized(tensor_large if side == LARGE else tensor_small, **sizes_of(side, driver.cc, driver.blas is None))

@@ -21,8 +21,10 @@ from .tensor import (
     copy16,
     divided,
     multiplied,
+    multiplied_group,
     put4_shared,
     quad,
+    seen,
     shared,
     shared4,
     spread,
@@ -33,7 +35,7 @@ from .tiles import filled
 
 TOGETHER = 16  # parts that are added up by themselves
 K, STAGES, BEHIND = 64, 3, 1  # numbers of k in a stage; stages; how many may still come while one is used
-ROOMS = 3 << 15  # bytes of all stages
+ROOMS, GROUP = 3 << 15, 0  # bytes of all stages; whether four warps multiply as one
 STRIP = 8  # tiles of rows that are made together, so that blocks which run together read the same columns
 
 
@@ -98,12 +100,18 @@ def column_parts(parts, x, rows, n, each):
         put4(parts, cuda.blockIdx.y * n + column, total, min(4, n - column), n % 4 == 0 and aligned(parts, 4))
 
 
-def sizes_of(side: int, cc: tuple[int, ...]) -> dict[str, int]:
+def sizes_of(side: int, cc: tuple[int, ...], group: bool) -> dict[str, int]:
     """The stages of a tile: as many bytes on their way as leave room for two large tiles on a multiprocessor, which has 228 KB of shared
-    memory; 164 on sm_80, 100 on sm_86, sm_89 and sm_120."""
+    memory; 164 on sm_80, 100 on sm_86, sm_89 and sm_120. Where `group`, large tiles are made by wgmma, which sm_90 alone has."""
     crowded = (8, 6) <= cc[:2] < (9, 0) or cc >= (12, 0)
     k, stages = (32, 3) if crowded else (32, 4) if side == 128 and cc < (8, 6) else (64, 3)
-    return {"K": k, "STAGES": stages, "BEHIND": stages - 2, "ROOMS": 4 * side * k * stages}
+    return {
+        "K": k,
+        "STAGES": stages,
+        "BEHIND": stages - 2,
+        "ROOMS": 4 * side * k * stages,
+        "GROUP": int(group and side == 128 and cc[:2] == (9, 0)),
+    }
 
 
 # ---- where a block is ---------------------------------------------------------------------------------------------------------------
@@ -143,14 +151,16 @@ def tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, ke
         commit()
         a_at, b_at, ahead = a_at + a_step, b_at + b_step, short(ahead + stage)
     while k_left > 0:
-        wait(BEHIND)
-        barrier()
+        arrive(BEHIND)
         if k_left > far:
             fetch(a, a_deep, a_fast, a_to + ahead, a_at, a_ld, a_left, short(k_left - far - a_k), side)
             fetch(b, b_deep, b_fast, b_to + ahead, b_at, b_ld, b_left, short(k_left - far - b_k), side)
         commit()
-        for step in range(K // 16):
-            sums = multiplied(sums, a_from + ready, b_from + ready, step, a_deep, b_deep, 2 * side, 2 * K, a)
+        if GROUP:
+            sums = multiplied_group(sums, room + ready, room + half + ready, a_deep, b_deep, a)
+        else:
+            for step in range(K // 16):
+                sums = multiplied(sums, a_from + ready, b_from + ready, step, a_deep, b_deep, 2 * K, a)
         a_at, b_at, k_left = a_at + a_step, b_at + b_step, short(k_left - K)
         ahead, ready = short(0) if ahead == last else short(ahead + stage), short(0) if ready == last else short(ready + stage)
     tensor_end(y, kept, bias, residual, keeps, sums, room, row0, col0, m, n, starts[4], side)
@@ -158,31 +168,41 @@ def tensor_tile(y, kept, a, b, bias, residual, sizes, starts, a_deep, b_deep, ke
 
 def tensor_end(y, kept, bias, residual, keeps, sums, room, row0, col0, m, n, first, side):
     """What follows the product: each warp turns 16 of its rows at a time, by way of shared memory, into rows that threads share."""
-    wait(0)
-    barrier()
-    lane, pitch = thread() & 31, 2 * side + 32
-    down, across = divided(lane, side >> 3)
+    arrive(0)
+    wide = side if GROUP else side >> 1  # columns of a warp
+    lane, pitch = thread() & 31, 4 * wide + 32
+    down, across = divided(lane, wide >> 2)
     mine = room + (thread() >> 5) * (16 * pitch)
     put, take = mine + (lane >> 2) * pitch + (lane & 3) * 8, mine + down * pitch + across * 16
-    row, column = row0 + warp_row(side) + down, col0 + warp_column(side) + 4 * across
+    first_row, first_column = (16 * (thread() >> 5), 0) if GROUP else (warp_row(side), warp_column(side))
+    row, column = row0 + first_row + down, col0 + first_column + 4 * across
     at, rows, many = out_base(m, n, first) + row * n + column, short(min(side, m - row)), short(min(4, n - column))
     outs = y, kept, bias, residual, keeps, fits4(y, kept, bias, residual, n)
     tensor_rows(outs, sums, 0, put, take, at, rows, column, many, n, side)
     tensor_rows(outs, sums, 1, put, take, at, rows, column, many, n, side)
-    if side == 128:
+    if side == 128 and not GROUP:
         tensor_rows(outs, sums, 2, put, take, at, rows, column, many, n, side)
         tensor_rows(outs, sums, 3, put, take, at, rows, column, many, n, side)
 
 
 def tensor_rows(outs, sums, part, put, take, at, rows, column, many, n, side):
     """16 rows of a warp; `part`, a constant: a loop over parts would hold all sums in registers to its end."""
-    spread(sums, part, put)
+    spread(sums, part, put, GROUP)
     cuda.syncwarp()
-    line, last, at = 0, short(min(16, rows - 16 * part)), at + 16 * part * n
+    apart, wide = (64, side) if GROUP else (16, side >> 1)
+    line, last, at = 0, short(min(16, rows - apart * part)), at + apart * part * n
     while line < last:
         finish(outs[0], outs[1], outs[2], outs[3], outs[4], shared4(sums, take), at, column, many, outs[5])
-        line, at, take = short(line + 256 // side), at + 256 // side * n, take + 256 // side * (2 * side + 32)
+        line, at, take = short(line + 128 // wide), at + 128 // wide * n, take + 128 // wide * (4 * wide + 32)
     cuda.syncwarp()
+
+
+def arrive(behind):
+    """What the block has begun to copy is there, but for so many groups of each thread."""
+    wait(behind)
+    if GROUP:
+        seen()
+    barrier()
 
 
 def warp_row(side):
@@ -209,7 +229,7 @@ def place_of(deep, row, k, side):
     """Where it puts them in the matrix's part of a stage."""
     if deep is None:
         return 2 * K * row + 16 * (k >> 3 ^ turn_of(row))
-    return 2 * side * k + 16 * (row >> 3 ^ (k & 7))
+    return 128 * K * (row >> 6) + 128 * k + 16 * ((row >> 3 & 7) ^ (k & 7))
 
 
 def turn_of(row):
@@ -223,7 +243,7 @@ def lane_place(deep, first, low, high, side):
         row = first + 8 * low + (thread() & 7)
         return 2 * K * row + 16 * (high ^ turn_of(row))
     row = 8 * high + (thread() & 7)
-    return 2 * side * row + 16 * (((first >> 3) + low) ^ (row & 7))
+    return 128 * K * (first >> 6) + 128 * row + 16 * (((first >> 3 & 7) + low) ^ (row & 7))
 
 
 def fetch(x, deep, fast, to, at, ld, rows, k_left, side):
@@ -231,12 +251,13 @@ def fetch(x, deep, fast, to, at, ld, rows, k_left, side):
     inside = short(min(8, max(0, k_left if deep is None else rows)))
     left = rows if deep is None else k_left
     apart = 1024 // K if deep is None else 1024 // side
+    down = 2048 if deep is None else 128 * apart
     if fast:
         for turn in range(K * side // 1024):
-            copy16(to + 2048 * turn, x, at + turn * apart * ld, 2 * inside if left > turn * apart else 0)
+            copy16(to + down * turn, x, at + turn * apart * ld, 2 * inside if left > turn * apart else 0)
     else:
         for turn in range(K * side // 1024):
-            copy8(to + 2048 * turn, x, at + turn * apart * ld, inside if left > turn * apart else 0)
+            copy8(to + down * turn, x, at + turn * apart * ld, inside if left > turn * apart else 0)
 
 
 # ---- with fused multiply-adds -------------------------------------------------------------------------------------------------------

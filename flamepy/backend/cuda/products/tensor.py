@@ -37,7 +37,7 @@ def shared(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     given = many > STATIC
     kind = ir.ArrayType(ir.IntType(8), 0 if given else many)
     room = cgutils.add_global_variable(builder.module, kind, f"{GIVEN}{many}" if given else "room", addrspace=3)
-    room.align = 128
+    room.align = 1024 if given else 128  # wgmma counts in such tiles
     if not given:
         room.linkage, room.initializer = "internal", ir.Constant(kind, ir.Undefined)
     return builder.ptrtoint(room, I64)
@@ -179,14 +179,14 @@ def matrices(builder: Any, at: Any, step: Any, deep: bool, row_bytes: Any, n: in
     return load_matrices(builder, place, 0, deep)
 
 
-@word(lambda sums, a, b, step, a_deep, b_deep, wide, narrow, x: sums(sums, *[types.int64] * 3, a_deep, b_deep, types.int64, types.int64, x))
+@word(lambda sums, a, b, step, a_deep, b_deep, row_bytes, x: sums(sums, *[types.int64] * 3, a_deep, b_deep, types.int64, x))
 def multiplied(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The sums with the products of 16 numbers of k added, by tensor cores: of a step of a stage, where this lane reads a warp's rows from
-    address a on, its columns from b on; rows of shared memory have `wide` bytes where they are steps of k, else `narrow`; x: whose."""
-    sums, _, _, _, *deep, _, _, x = sig.args
+    address a on, its columns from b on; row_bytes: of shared memory, but where they are steps of k; x: whose numbers they are."""
+    sums, _, _, _, *deep, _, x = sig.args
     found, columns, across = cgutils.unpack_tuple(builder, args[0]), [], across_of(sums)
-    a_at, b_at, step, *lines = [narrow(builder, args[n]) for n in (1, 2, 3, 6, 7)]
-    (a_deep, a_line), (b_deep, b_line) = [(d != types.none, lines[d == types.none]) for d in deep]
+    a_at, b_at, step, line = [narrow(builder, args[n]) for n in (1, 2, 3, 6)]
+    (a_deep, a_line), (b_deep, b_line) = [(d != types.none, line if d == types.none else I32(128)) for d in deep]
     mma = f"mma.sync.aligned.m16n8k16.row.col.f32.{M16[x.half]}.f32 {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
     for n in range(across // 2):
         columns += matrices(builder, b_at, step, b_deep, b_line, n)
@@ -200,10 +200,41 @@ def multiplied(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return found
 
 
-@word(lambda sums, part, at: types.none(sums, types.int64, types.int64))
+@word(lambda sums, a, b, a_deep, b_deep, x: sums(sums, types.int64, types.int64, a_deep, b_deep, x))
+def multiplied_group(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """The sums with the products of a stage of 64 numbers of k added, by four warps as one (wgmma of sm_90a): twice 64 rows by 128 columns.
+    a, b: where their parts of the stage begin, multiples of 1,024. All of it is one piece, or sums would leave their registers."""
+    turned = [d != types.none for d in sig.args[3:5]]
+    # Swizzled by 128 bytes; from 8 lines to the next, and, where k does not lie together, from 64 lines to the next, in units of 16 bytes.
+    given = [builder.or_(builder.lshr(args[1 + n], I64(4)), I64(1 << 62 | 64 << 32 | (512 if turned[n] else 1) << 16)) for n in (0, 1)]
+    kinds, code = M16[sig.args[5].half], ["{ .reg .pred adds; .reg .b64 a, b; setp.ne.b64 adds, $128, 0; wgmma.fence.sync.aligned;"]
+    for step in range(4):
+        for half in range(2):
+            a, b = [(128 if t else 2) * step for t in turned]
+            sums = ", ".join(f"${n}" for n in range(64 * half, 64 * half + 64))
+            code.append(f"add.s64 a, $128, {a + 512 * half}; add.s64 b, $129, {b}; wgmma.mma_async.sync.aligned.m64n128k16.f32.{kinds}")
+            code.append(f"{{{sums}}}, a, b, adds, 1, 1, {int(turned[0])}, {int(turned[1])};")
+    code.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+    constraints = ",".join(["=f"] * 128 + ["l", "l"] + [str(n) for n in range(128)])
+    values = [*given, *cgutils.unpack_tuple(builder, args[0])]
+    return cgutils.unpack_tuple(builder, run(builder, ir.LiteralStructType([F32] * 128), " ".join(code), constraints, values))
+
+
+@word(lambda: signature(types.none))
+def seen(context: Any, builder: Any, sig: Any, args: Any) -> None:
+    """What this thread's copies have written is there for wgmma too, as soon as other threads hear of it."""
+    run(builder, VOID, "fence.proxy.async.shared::cta;", "", [])
+
+
+@word(lambda sums, part, at, group: types.none(sums, types.int64, types.int64, literal(group)))
 def spread(context: Any, builder: Any, sig: Any, args: Any) -> None:
-    """16 rows of the warp's sums into shared memory, row by row, 8 numbers more apart than they are long; `at`: the lane's own place."""
-    values, at, across = cgutils.unpack_tuple(builder, args[0]), narrow(builder, args[2]), across_of(sig.args[0])
+    """16 rows of the warp's sums into shared memory, row by row, 8 numbers more apart than they are long; `at`: the lane's own place;
+    group: whether a warp has all columns."""
+    values, at, across = (
+        cgutils.unpack_tuple(builder, args[0]),
+        narrow(builder, args[2]),
+        across_of(sig.args[0]) << sig.args[3].literal_value,
+    )
     for n in range(len(values) // (4 * across)):
         with builder.if_then(builder.icmp_signed("==", args[1], I64(n))):
             for j in range(across):

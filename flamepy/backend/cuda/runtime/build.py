@@ -50,7 +50,7 @@ class Binary(NamedTuple):
         code, log = map(checked, files)
         if code is not None and log is not None:
             return code, log.decode()
-        made = link(self.ptx, self.cc)
+        made = link(self.ptx, arch(self.cc) + "a" * (".target sm_90a" in self.ptx))
         put_checked(files[0], made[0])
         put_checked(files[1], made[1].encode())
         return made
@@ -60,11 +60,11 @@ def arch(cc: tuple[int, ...]) -> str:
     return "sm_" + "".join(map(str, cc))
 
 
-def link(ptx: str, cc: tuple[int, ...]) -> tuple[bytes, str]:
+def link(ptx: str, name: str) -> tuple[bytes, str]:
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
     with libraries():
-        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=arch(cc), ptxas_options=["-v"]))
+        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=LinkerOptions(arch=name, ptxas_options=["-v"]))
         return bytes(linker.link("cubin").code), linker.get_info_log()
 
 
@@ -103,8 +103,10 @@ def lost_labels(ptx: str) -> set[str]:
 
 
 def tidied(ptx: str) -> str:
-    """PTX with a short name for its entry and the GPU's own division."""
+    """PTX with a short name for its entry and the GPU's own division; what no later GPU has is for sm_90a."""
     ptx = renamed(ptx, ENTRY)
+    if "wgmma." in ptx:
+        ptx = ptx.replace(".target sm_90", ".target sm_90a", 1)
     for exact, rough in ROUGH:
         ptx = ptx.replace(exact, rough)
     return ptx
