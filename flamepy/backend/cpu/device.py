@@ -153,11 +153,21 @@ class CpuStream(HostStream):
         return import_module(".runtime.walk", __package__).CpuRun(steps)  # type: ignore[no-any-return]
 
 
+def bits_written(s: Step, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
+    """The same for a few numbers that are copied as they are to a new buffer of another type."""
+    (out,), kind = s.outs, s.outs[0].dtype
+    size, dtype = fresh[out.number - given] if out.number >= given else (0, kind)
+    if getattr(s.kernel, "formula", None) is not copying().same or not 0 < size <= FEW or out.offset or size * dtype.itemsize != out.size * kind.itemsize:
+        return None
+    return Step(lambda y, x: np.copyto(y.view(x.dtype), x), (Spot(out.number),), s.ins, ())
+
+
 def written(s: Any, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
     """A planned call's step as a launch of whole buffers: so is what fills a new one with whole numbers of the host, as places in the
     random numbers are. What is required of a new whole number stays as it is. None for anything else."""
     if not isinstance(s, Action):
-        return s if not any([type(a) is Spot and a.size >= 0 for group in s[1:] for a in group]) else None
+        parts = [a for group in s[1:] for a in group if type(a) is Spot and a.size >= 0]
+        return s if not parts else bits_written(s, fresh, given) if parts == [*s.outs] else None
     spot = s.buffers[0] if s.buffers else None
     if type(spot) is not Spot or spot.size >= 0 or spot.number < given or fresh[spot.number - given][1] != int64:
         return None
