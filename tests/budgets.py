@@ -10,7 +10,7 @@ BUDGETS = {
     "flamepy": (4000, "Tensor, Parameter, PyTorch's names, clipping, transforms, errors, creation, checkpointing, compiled code of others"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),
     "flamepy/backend": (850, "what Device, Stream and Buffer have for recording, packing, late checks"),
-    "flamepy/backend/cpu": (600, "the device: its list of kernels; recurrent layers"),
+    "flamepy/backend/cpu": (650, "the device: its list of kernels; recurrent layers"),
     "flamepy/backend/cpu/attention": (500, "attention on the CPU, forward and backward"),
     "flamepy/backend/cpu/bf16": (1600, "bfloat16 products, attention and convolution, AMX too"),
     "flamepy/backend/cpu/conv": (1600, "convolution, pooling, places of a grid"),
