@@ -155,9 +155,10 @@ class CpuStream(HostStream):
 
 def bits_written(s: Step, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
     """The same for a few numbers that are copied as they are to a new buffer of another type."""
-    (out,), kind = s.outs, s.outs[0].dtype
-    size, dtype = fresh[out.number - given] if out.number >= given else (0, kind)
-    if getattr(s.kernel, "formula", None) is not copying().same or not 0 < size <= FEW or out.offset or size * dtype.itemsize != out.size * kind.itemsize:
+    out = s.outs[0]
+    size, dtype = fresh[out.number - given] if out.number >= given else (0, out.dtype)
+    fits = out.offset == 0 < size <= FEW and size * dtype.itemsize == out.size * out.dtype.itemsize
+    if not fits or getattr(s.kernel, "formula", None) is not copying().same:
         return None
     return Step(lambda y, x: np.copyto(y.view(x.dtype), x), (Spot(out.number),), s.ins, ())
 
