@@ -83,16 +83,27 @@ def largest_of(image, span, gap):
 
 
 def larger_taps(out, x, k, step, gap):
-    """out[c] = the largest of x[c * step + t * gap] for t < k: all windows at once, tap by tap, the first two together."""
-    if k > 1 and step == 1:
+    """out[c] = the largest of x[c * step + t * gap] for t < k: all windows at once, the first taps together, then tap by tap."""
+    together = step if step < 5 and gap == 1 else 1
+    if step == 1 and k > 1:
+        together = 2
         larger_two(out, x, x[gap:])
-    elif k > 1 and step == 2 and gap == 1:
+    elif together == 2 <= k:
         for c in range(np.uintp(out.size)):
             out[c] = larger(x[c + c], x[c + c + np.uintp(1)])
+    elif together == 3 <= k:
+        for c in range(np.uintp(out.size)):
+            i = c * np.uintp(3)
+            out[c] = larger(larger(x[i], x[i + np.uintp(1)]), x[i + np.uintp(2)])
+    elif together == 4 <= k:
+        for c in range(np.uintp(out.size)):
+            i = c * np.uintp(4)
+            out[c] = larger(larger(x[i], x[i + np.uintp(1)]), larger(x[i + np.uintp(2)], x[i + np.uintp(3)]))
     else:
+        together = 1
         for c in range(np.uintp(out.size)):
             out[c] = x[c * np.uintp(step)]
-    for t in range(2 if k > 1 and (step == 1 or (step == 2 and gap == 1)) else 1, k):
+    for t in range(together, k):
         larger_tap(out, x[t * gap :], step)
 
 
