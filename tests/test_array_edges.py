@@ -12,6 +12,7 @@ from test_ops import function
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.core.errors import IndexOutOfRange
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.parametrize("device", ["plain"], indirect=True)]
 INF, NAN = math.inf, math.nan
@@ -162,3 +163,12 @@ def test_indices_of_triangles_are_tensors_of_their_own() -> None:
     found = [fp.tril_indices(3, m=2) for _ in range(4)]
     assert all([[t.tolist() for t in pair] == [[0, 1, 1, 2, 2], [0, 0, 1, 0, 1]] for pair in found])
     assert len({id(t.buffer) for pair in found for t in pair}) == 8 and type(found[3]) is tuple
+
+
+def test_masked_scatter_says_which_element_and_lets_no_gradient_stray() -> None:
+    x, mask = fp.tensor(np.zeros((2, 3)), requires_grad=True), fp.tensor([[True, False, True], [False, True, False]])
+    source = fp.tensor([1.0, 2.0, 3.0, 4.0], dtype="float64", requires_grad=True)
+    gradients = (fp.masked_scatter(x, mask, source) * fp.tensor([[1.0, NAN, 2.0], [INF, 3.0, NAN]], dtype="float64")).sum().backward()
+    assert gradients[source].tolist() == [1.0, 2.0, 3.0, 0.0]
+    with raises(IndexOutOfRange, "masked_scatter: source has 2 elements, the mask takes more: element 2 at position (4,). Give more."):
+        fp.masked_scatter(x, mask, source[:2])

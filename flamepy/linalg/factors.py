@@ -298,7 +298,11 @@ def matrix_rank(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: Any 
     x = matrices("matrix_rank", x, square=bool(hermitian)).detach()
     atol = checked_number("matrix_rank", "atol", 0.0 if atol is None else atol)
     rtol = 0.0 if rtol is None and atol > 0.0 else relative("matrix_rank", x, rtol)
-    s = abs_op(eigvalsh(x)) if hermitian else singular_values(x)  # the largest comes first or last
+    return rank_of(abs_op(eigvalsh(x)) if hermitian else singular_values(x), rtol, atol)
+
+
+def rank_of(s: Any, rtol: float, atol: float) -> Any:
+    """How many of these, of which the largest comes first or last, are larger than that."""
     return sum_op(gt(s, maximum_op(mul(maximum_op(s[..., :1], s[..., -1:]), rtol), atol)), axis=-1)
 
 
@@ -311,8 +315,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     a, b = matrices("lstsq", a), matrices("lstsq", b, least=1)
     if a.shape[-2] != b.shape[-1 if b.ndim == 1 else -2]:
         raise ShapeError(f"lstsq: sizes differ: {a.shape} and {b.shape}. Use (..., m, n) and (..., m, k) or (m,).")
-    solution, rank = matmul(pinv(a, rcond), b), matrix_rank(a, rcond)
-    residuals = sum_op(square(sub(matmul(a, solution), b)), axis=-1 if b.ndim == 1 else -2)
+    solution, s = matmul(pinv(a, rcond), b), svdvals(a)
+    rank = rank_of(s.detach(), relative("matrix_rank", a, rcond), 0.0)
     if a.shape[-2] <= a.shape[-1] or (rank.numpy() < a.shape[-1]).any():
-        residuals = filled((0,), 0, a.dtype, a.device)
-    return solution, residuals, rank, svdvals(a)
+        return solution, filled((0,), 0, a.dtype, a.device), rank, s
+    return solution, sum_op(square(sub(matmul(a, solution), b)), axis=-1 if b.ndim == 1 else -2), rank, s

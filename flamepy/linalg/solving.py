@@ -75,7 +75,7 @@ def solved_for(name: str, a: Any, b: Any, prepared: Any, triangle: int) -> Any:
         fits = False
     if not fits:
         raise ShapeError(f"{name}: sizes differ: {a.shape} and {b.shape}. Use (..., n, n) and (..., n, m) or (n,).")
-    y = solved(prepared(a), x, triangle=triangle)
+    y = solved(prepared(a), x, triangle)
     return reshape(y, y.shape[:-1]) if vectors else y
 
 

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..backend.formula.words import log1p
 from ..core.errors import DTypeError, ShapeError
 from ..core.inputs import common_dtype
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids, picked_from_rows
-from ..core.ops.matrices import matmul
 from ..core.ops.pointwise import add, div, eq, lt, mul, square, sub, where
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import define
-from ..core.tensor import Tensor
 from ..core.words import abs, exp_down, maximum
 from ..dtypes import INTEGERS, checked_number, int64
 from .activations import relu, sigmoid
@@ -29,7 +25,8 @@ from .class_ids import checked_ids, class_weights
 from .losses import bce_logits_op, pair, reduced, rescaled
 from .picking import counted, gather
 from .rounding import clamp
-from .shape_more import triu, unsqueeze
+from .scans import cumsum
+from .shape_more import unsqueeze
 from .widening import widened
 
 soft_margin_op = define(
@@ -138,8 +135,7 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
         raise ShapeError(f"{name}: sizes differ: class ids {target.shape}, scores {x.shape}. Fill up with -1.")
     rows, shape = rows_of(name, x)
     ids, classes = cast(reshape(target, rows.shape), int64), rows.shape[1]
-    ends = cast(lt(ids, 0), rows.dtype)
-    listed = eq(matmul(ends, triu(Tensor.of(name, np.ones((classes, classes), rows.dtype), x.device))), 0)  # before the first -1
+    listed = eq(cumsum(lt(ids, 0), 1), 0)  # before the first -1
     ids = where(listed, ids, 0)
     check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. Use 0 to {classes - 1}.")
     listed = unsqueeze(cast(listed, rows.dtype), 2)  # as what follows (rows, places, classes)

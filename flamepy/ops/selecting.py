@@ -16,11 +16,12 @@ from ..core.op import publish
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
-from ..core.ops.pointwise import maximum_op, minimum_op, sub
+from ..core.ops.pointwise import maximum_op, minimum_op
 from ..core.ops.pointwise import where as where_op
 from ..core.ops.shape import broadcast_to, reshape
-from ..core.pointwise import as_mask
+from ..core.pointwise import as_mask, define
 from ..core.tensor import Tensor
+from ..core.words import select
 from ..dtypes import checked_int
 from .picking import along_at, integers, picked_along, select_rows
 from .scans import cumsum
@@ -137,6 +138,12 @@ def together(name: str, x: Any, mask: Any) -> tuple[Any, Any]:
     return broadcast_to(x, shape), broadcast_to(mask, shape)
 
 
+taken_op = define(
+    "taken", "Which of the elements that a mask takes each one is, -1 for none; count: how many there are up to here.",
+    lambda mask, count: select(mask, count, 0) - 1, kind="number", masks=1, home="",
+)  # fmt: skip
+
+
 @composed
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """x with its elements where the mask holds replaced by those of source, one after the other.
@@ -148,13 +155,13 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     x = Tensor.of("masked_scatter", x, getattr(source, "device", None))
     x, mask = together("masked_scatter", x, as_mask("masked_scatter", mask, x.device))
     source = fitting("masked_scatter", x, source)
-    places = sub(cumsum(reshape(mask, (mask.size,)), 0), 1)
-    wanted = where_op(reshape(mask, (mask.size,)), places, -1)
+    n, many = source.spec.size, x.spec.size
+    wanted = taken_op(reshape(mask, (many,)), cumsum(mask))
     text = f"masked_scatter: source has {source.size} elements, the mask takes more: element {{}} at position {{}}. Give more."
     check_ids(wanted, -1, source.size, text)
     if not source.size or not x.size:
         return x
-    return where_op(mask, reshape(select_rows("masked_scatter", reshape(source, (source.size,)), 0, maximum_op(wanted, 0)), x.shape), x)
+    return where_op(mask, along_at(reshape(source, (n,)), wanted, n, many, 1, x.shape), x)
 
 
 @composed
