@@ -35,7 +35,7 @@ BUDGETS = {
     "flamepy/engine": (3300, "calls planned once, functions made of ops, small tensors, 16-bit forms, gradients in spans and by name"),
     "flamepy/engine/capture": (2650, "capture and replay of whole steps, without what they do twice or for nothing"),
     "flamepy/gradients": (1550, "norms, clipping, edits, history, loss scaling, gradcheck"),
-    "flamepy/linalg": (700, "factors, inverses, determinants and norms by LAPACK, with derivatives"),
+    "flamepy/linalg": (750, "factors, inverses, determinants and norms by LAPACK, with derivatives"),
     "flamepy/nn": (4050, "modules and functional"),
     "flamepy/ops": (11200, "every op"),
     "flamepy/optimizers": (3550, "all optimizers and their state; since 2,700: the newer ones, SAM"),

@@ -218,6 +218,6 @@ FAMILIES_OF_ARRAYS = {"scans": SCANS, "order": ORDER, "reductions": REDUCTIONS, 
 INTERNAL_OF_ARRAYS = {
     "middle": "median",
     "middle_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
-    "extreme_along": "scatter_reduce",
+    "extreme_along": "scatter_reduce", "taken": "masked_scatter",
     "running_sum": "cumsum", "recurrence": "cumprod", "running_place": "cummax",
 }

@@ -18,7 +18,7 @@ from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import HALF, INTEGERS, float32, int64, is_number
-from .picking import index_select
+from .picking import along_at
 from .reduce_more import logsumexp
 from .rows import log_softmax
 
@@ -85,7 +85,7 @@ def weighted(losses: Any, ids: Any, weight: Any, ignore: int, reduction: str, mi
     """Losses of rows, each times the weight of its id and plus what is `mixed` in, 0 where that is to be ignored; their mean is over the
     sum of these weights."""
     kept = ne(ids, ignore)
-    each = where(kept, index_select(weight, 0, where(kept, ids, 0)), 0.0)
+    each = where(kept, along_at(weight, ids, weight.shape[0], ids.shape[0], 1, ids.shape), 0.0)  # the ids are checked
     losses = mul(losses.to(each.dtype), each)
     if mixed is not None:
         losses = add(losses, where(kept, mixed, 0.0))

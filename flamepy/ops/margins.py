@@ -12,18 +12,18 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.inputs import common_dtype
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
-from ..core.ops.indexing import check_ids, picked_from_rows
+from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import add, div, eq, lt, mul, square, sub, where
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import define
-from ..core.words import abs, exp_down, maximum
+from ..core.words import abs, exp_down, maximum, select
 from ..dtypes import INTEGERS, checked_number, int64
-from .activations import relu, sigmoid
+from .activations import sigmoid
 from .class_ids import checked_ids, class_weights
 from .losses import bce_logits_op, pair, reduced, rescaled
-from .picking import counted, gather
+from .picking import along_at, counted
 from .rounding import clamp
 from .scans import cumsum
 from .shape_more import unsqueeze
@@ -33,6 +33,12 @@ soft_margin_op = define(
     "soft_margin", "log(1 + exp(-t x)), without overflow.",
     lambda x, target: log1p(exp_down(-abs(target * x))) + maximum(-target * x, 0.0),
     lambda g, x, target: -g * target * sigmoid(-target * x), None, title="soft_margin_loss", home="",
+)  # fmt: skip
+
+gap_op = define(
+    "gap", "max(0, margin - own + x), 0 where it is to be skipped; NaN passes; the derivative at 0 is 0.",
+    lambda skip, own, x, margin=1.0: select(skip, 0.0, select(margin - (own - x) <= 0.0, 0.0, margin - (own - x))), None,
+    lambda g, y: select(y <= 0.0, 0.0, -g), lambda g, y: select(y <= 0.0, 0.0, g), masks=1, title="margin_loss", home="",
 )  # fmt: skip
 
 
@@ -109,13 +115,13 @@ def multi_margin_loss(
     rows, shape = rows_of(name, x)
     shape = shape or target.shape[:1]  # a single row's id may have an axis
     ids, _ = checked_ids(name, target, x.device, shape, rows.shape[1])
-    apart = sub(reshape(picked_from_rows(rows, ids), (ids.size, 1)), rows)
-    losses = relu(sub(checked_number(name, "margin", margin), apart))
-    losses = losses if p == 1 else square(losses)
-    losses = mean(where(eq(reshape(ids, (ids.size, 1)), counted(rows.shape[1], int64, rows.device)), 0.0, losses), axis=1)
+    count, classes = rows.shape
+    own, skip = along_at(rows, ids, classes, 1, 1, (count, 1)), eq(reshape(ids, (count, 1)), counted(classes, int64, rows.device))
+    losses = gap_op(skip, own, rows, margin=checked_number(name, "margin", margin))
+    losses = mean(losses if p == 1 else square(losses), axis=1)
     if weight is not None:
         losses = mul(losses, class_weights(name, weight, rows)[ids])
-    return reduced(name, reshape(losses, shape), reduction, x.dtype)
+    return reduced(name, losses if losses.shape == shape else reshape(losses, shape), reduction, x.dtype)
 
 
 @composed(home="functional")
@@ -141,9 +147,9 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
     listed = unsqueeze(cast(listed, rows.dtype), 2)  # as what follows (rows, places, classes)
     own = mul(cast(eq(unsqueeze(ids, 2), counted(rows.shape[1], int64, rows.device)), rows.dtype), listed)
     counts = mul(listed, cast(eq(sum_op(own, axis=1, keepdims=True), 0), rows.dtype))
-    apart = sub(unsqueeze(gather(rows, 1, ids), 2), unsqueeze(rows, 1))
-    losses = div(sum_op(mul(relu(sub(1.0, apart)), counts), axis=(1, 2)), float(classes))
-    return reduced(name, reshape(losses, shape), reduction, x.dtype)
+    own = along_at(rows, ids, classes, classes, 1, (*ids.shape, 1))
+    losses = div(sum_op(gap_op(eq(counts, 0.0), own, unsqueeze(rows, 1)), axis=(1, 2)), float(classes))
+    return reduced(name, losses if losses.shape == shape else reshape(losses, shape), reduction, x.dtype)
 
 
 @composed(home="functional")
