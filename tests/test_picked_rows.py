@@ -305,3 +305,17 @@ def test_no_parameter_moves_after_a_wrong_id_of_a_planned_call(device: str) -> N
         step(fp.tensor([0, 9, 1]))
         weight.numpy()
     assert weight.numpy().tobytes() == before.tobytes()
+
+
+def test_several_tensors_as_index_are_not_read_by_the_host(device: str) -> None:
+    x, first, last = np.arange(24, dtype=F32).reshape(2, 3, 4), np.array([0, 1, -1]), np.array([[2, -3, 1], [0, 1, 3], [3, -4, 0]])
+    t, keys = fp.tensor(x), [fp.tensor(first), fp.tensor(last[0] % 3), fp.tensor(last[1])]
+    want = [x[first, last[0] % 3], x[first, last[0] % 3, last[1]]]
+    step = fp.capture(lambda *ids: (t[ids[:2]], t[ids]))
+    for y in [(t[keys[0], keys[1]], t[tuple(keys)]) for _ in range(4)] + [step(*keys) for _ in range(4)]:
+        assert [part.numpy().tobytes() for part in y] == [part.tobytes() for part in want]
+    with pytest.raises(IndexError, match=r"index: index -5 is out of bounds for axis 2 with size 4: shape \(2, 3, 4\)."):
+        t[keys[0], keys[1], fp.tensor([0, -5, 9])].numpy()
+    leaf = fp.tensor(x, requires_grad=True)
+    back = leaf[keys[0], keys[0]].sum().backward()[leaf].numpy()
+    assert back.sum(-1).tolist() == [[4, 0, 0], [0, 4, 4]]

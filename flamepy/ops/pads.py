@@ -131,7 +131,7 @@ def cropped(x: Any, pairs: Pairs) -> Any:
     sizes = tuple([n + min(b, 0) + min(a, 0) for n, (b, a) in zip(x.shape, pairs, strict=True)])
     if sizes == x.shape:
         return x
-    return sliced(x, tuple([max(-b, 0) for b, _ in pairs]), (1,) * x.ndim, sizes)
+    return sliced(x, tuple([max(-b, 0) for b, _ in pairs]), (1,) * x.ndim, sizes, sizes)
 
 
 def padded(x: Any, widths: Any, mode: Any, value: Any) -> Any:

@@ -20,6 +20,7 @@ from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis, titled
 from ..core.ops.copy import cast, copy_into
 from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_added, rows_at
+from ..core.ops.pointwise import add
 from ..core.ops.shape import reshape, sliced
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, bool_, int64
@@ -147,6 +148,13 @@ def getitem(x: Any, key: Any) -> Any:
         if k.dtype is bool_ and k.ndim and k.shape == x.shape[: k.ndim]:
             held, rest = uploaded(k.numpy().ravel().nonzero()[0], x.device), x.shape[k.ndim :]
             return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
+    if 1 < len(keys) <= x.ndim and all([isinstance(k, Tensor) and k.dtype in INTEGERS and k.shape == keys[0].shape for k in keys]):
+        rows, n = integers("index", keys[0], x.device), x.shape[0]
+        for axis in range(1, len(keys)):
+            rows = rows_of(rows, integers("index", keys[axis], x.device), n, x.shape[axis], axis, x.shape)
+            n *= x.shape[axis]
+        rest = x.shape[len(keys) :]
+        return rows_at(x, rows, math.prod(rest), (*keys[0].shape, *rest))
     numpy_keys = tuple([index_array(k) for k in keys])
     first = numpy_keys[0]
     if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
@@ -160,6 +168,15 @@ def getitem(x: Any, key: Any) -> Any:
     except IndexError as problem:
         raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
     return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
+
+
+@custom(inputs=2, kind="as is", title="index", internal=True)
+def rows_of(rows, ids, n=0, m=0, axis=1, shape=()):
+    """Row numbers by two axes of a tensor of `shape`: `rows` of n, each of m that ids name, along this axis. Both are looked at."""
+    for own, many, a in ((rows, n, axis - 1), (ids, m, axis)):
+        text = f"index: index {{0}} is out of bounds for axis {a} with size {many}: shape {shape}. Use indices inside the shape."
+        check_ids(own, -many, many, text)
+    return add(placed_ids(rows, n, (ids.size,), (0,), m), placed_ids(ids, m, (ids.size,), (0,), 1))
 
 
 def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple[int, ...]] | None:
@@ -267,4 +284,4 @@ def picked_along(x: Any, a: int, ids: Any, name: str = "") -> Any:
 def within(x: Any, a: int, shape: tuple[int, ...]) -> Any:
     """The part of x that an index of this shape can reach along axis a."""
     sizes = (*shape[:a], x.shape[a], *shape[a + 1 :])
-    return x if sizes == x.shape else sliced(x, (0,) * x.ndim, (1,) * x.ndim, sizes)
+    return x if sizes == x.shape else sliced(x, (0,) * x.ndim, (1,) * x.ndim, sizes, sizes)

@@ -67,7 +67,7 @@ def flip(x: Any, axis: Any = None, *rest: int) -> Any:
     if not axes or not x.size:
         return x
     starts = tuple([n - 1 if d in axes else 0 for d, n in enumerate(x.shape)])
-    return flipping(x, starts, tuple([-1 if d in axes else 1 for d in range(x.ndim)]), x.shape)
+    return flipping(x, starts, tuple([-1 if d in axes else 1 for d in range(x.ndim)]), x.shape, x.shape)
 
 
 @composed

@@ -23,7 +23,7 @@ from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import FLOATS, as_dtype, bool_, checked_int, float64, int64
 from .joining import cat
-from .picking import picked_along
+from .picking import picked_along, shaped
 from .reduce_more import floats_only
 from .shape_more import narrow
 from .widening import narrowed, widened
@@ -164,9 +164,9 @@ def running_extreme(name: str, x: Any, axis: int, sign: int) -> Found:
     x = cast(given, int64) if given.dtype == bool_ else given
     a = one_axis(name, axis, x.ndim)
     x = x if x.ndim else reshape(x, (1,))
-    places = running_place(x.detach(), a, sign)
-    y = reshape(picked_along(x, a, places), given.shape)
-    return Found(cast(y, bool_) if given.dtype == bool_ else y, reshape(places, given.shape))
+    places = running_place(x, a, sign)
+    y = shaped(picked_along(x, a, places), given.shape)
+    return Found(cast(y, bool_) if given.dtype == bool_ else y, shaped(places, given.shape))
 
 
 @composed

@@ -77,7 +77,7 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
         return x
     starts, sizes = [0] * x.ndim, list(x.shape)
     starts[a], sizes[a] = first, length
-    return narrowing(x, tuple(starts), (1,) * x.ndim, tuple(sizes))
+    return narrowing(x, tuple(starts), (1,) * x.ndim, tuple(sizes), tuple(sizes))
 
 
 def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:

@@ -25,7 +25,7 @@ from ..core.ops.shape import broadcast_to, permute, reshape, transpose
 from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import FLOATS, checked_int, float32, float64, int32, int64
-from .picking import integers, picked_along
+from .picking import integers, picked_along, shaped
 from .reduce_more import argmax, no_pair
 from .rows import over_rows
 from .scans import Found, recurrence, shifted
@@ -36,8 +36,10 @@ from .widening import narrowed
 
 
 @custom(inputs=1, kind="as is", title="argsort", internal=True)
-def row_order(x, descending=False, first=-1):
-    """The places of the numbers of each row, in order; of the `first` ones alone, unless that is -1."""
+def row_order(x, descending=False, first=-1, axis=-1):
+    """The places of the numbers of each row along an axis, in order; of the `first` ones alone, unless that is -1."""
+    if axis not in (-1, x.ndim - 1):
+        return transpose(row_order(transpose(x, axis, -1), descending, first, -1), axis, -1)
     k = x.shape[-1] if first < 0 else first
     y = like(x, (*x.shape[:-1], k), int64)
     if y.size:
@@ -47,11 +49,7 @@ def row_order(x, descending=False, first=-1):
 
 def order_along(x: Any, a: int, descending: bool, first: int = -1) -> Any:
     """The places along axis a of its numbers in order (of the `first` ones alone, unless that is -1), for a Tensor with an axis."""
-    x = x.detach()
-    x = x if x.dtype in FLOATS or x.dtype.itemsize > 2 else cast(x, int32)
-    last = a == x.ndim - 1
-    order = row_order(x if last else transpose(x, a, -1), descending, first)
-    return order if last else transpose(order, a, -1)
+    return row_order(x if x.dtype in FLOATS or x.dtype.itemsize > 2 else cast(x, int32), descending, first, a)
 
 
 def with_axis(name: str, x: Any, axis: int) -> tuple[Any, int, tuple[int, ...]]:
@@ -70,7 +68,7 @@ def sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) 
     """
     x, a, shape = with_axis("sort", x, axis)
     order = order_along(x, a, bool(descending))
-    return Found(reshape(picked_along(x, a, order), shape), reshape(order, shape))
+    return Found(shaped(picked_along(x, a, order), shape), shaped(order, shape))
 
 
 @composed
@@ -82,7 +80,7 @@ def argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = Tru
     [1, 2, 0]
     """
     x, a, shape = with_axis("argsort", x, axis)
-    return reshape(order_along(x, a, bool(descending)), shape)
+    return shaped(order_along(x, a, bool(descending)), shape)
 
 
 @composed
@@ -365,7 +363,7 @@ def searchsorted(
     if sorter is not None:
         x = picked_along(x, x.ndim - 1, integers("searchsorted", sorter, x.device))
     many = values.size if x.ndim == 1 else values.shape[-1]
-    found = places_in(x.detach(), values.detach(), many or 1, bool(right) or side == "right")
+    found = places_in(x, values, many or 1, bool(right) or side == "right")
     return cast(found, int32) if out_int32 else found
 
 

@@ -99,9 +99,7 @@ def basic(x: Any, keys: tuple) -> Any:
             walk.append((in_axis(operator.index(k), len(walk), x.shape), 1, 1))
     starts, steps, sizes = zip(*walk, strict=True) if walk else ((), (), ())
     if sizes != x.shape or any([step < 0 for step in steps]):
-        x = sliced(x, starts, steps, sizes)
-        if sizes == tuple(shape):
-            return x
+        return sliced(x, starts, steps, sizes, tuple(shape))
     return reshape(x, tuple(shape))
 
 

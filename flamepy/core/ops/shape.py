@@ -135,10 +135,10 @@ def broadcast_to(x: Any, shape: Any, *rest: int) -> Any:
 
 
 @custom(inputs=1, kind="as is", title="index", internal=True)
-def sliced(x, starts=(), steps=(), sizes=()):
-    """Every axis from start, by step (may be negative), as many as size."""
+def sliced(x, starts=(), steps=(), sizes=(), shape=()):
+    """Every axis from start, by step (may be negative), as many as size; as a tensor of `shape`."""
     strides, base = sliced_places(x.shape, starts, steps)
-    return read_strided(x, sizes, strides, base)
+    return share(read_strided(x, sizes, strides, base), shape)
 
 
 def sliced_places(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int]:
@@ -148,7 +148,9 @@ def sliced_places(shape: Shape, starts: Shape, steps: Shape) -> tuple[Shape, int
     return tuple([s * t for s, t in zip(strides, steps, strict=True)]), base
 
 
-sliced.differentiable(lambda g, shapes, starts, steps: unsliced(g, shapes[0], starts, steps))
+@sliced.differentiable
+def sliced_dx(g, shapes, starts, steps, sizes):
+    return unsliced(g if g.shape == sizes else reshape(g, sizes), shapes[0], starts, steps)
 
 
 @custom(inputs=1, kind="as is", title="pad")
@@ -159,4 +161,4 @@ def unsliced(x, shape=(), starts=(), steps=(), value=0):
     return y
 
 
-unsliced.differentiable(lambda g, shapes, starts, steps: sliced(g, starts, steps, shapes[0]))
+unsliced.differentiable(lambda g, shapes, starts, steps: sliced(g, starts, steps, shapes[0], shapes[0]))
