@@ -216,8 +216,8 @@ SCATTERING = {
 
 FAMILIES_OF_ARRAYS = {"scans": SCANS, "order": ORDER, "reductions": REDUCTIONS, "scattering": SCATTERING}
 INTERNAL_OF_ARRAYS = {
-    "middle": "median",
-    "middle_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
+    "middle": "median", "running_log": "logcumsumexp", "extremes": "aminmax", "present_sum": "nansum",
+    "axes_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
     "extreme_along": "scatter_reduce", "taken": "masked_scatter",
     "running_sum": "cumsum", "recurrence": "cumprod", "running_place": "cummax",
 }

@@ -60,8 +60,7 @@ def binary(op: Any) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         try:
             a, b = args
-            kind = type(b)
-            key: Any = (a.spec, kind if kind is float or (kind is int and -EXACT < b < EXACT) else b.spec)
+            key: Any = (a.spec, float if type(b) is float else kind_beside(a.spec, b) if type(b) is int else b.spec)
             known = calls[thread.modes.recording].get(key)
         except (ValueError, AttributeError):  # not two arguments, or not both Tensors
             return number_first(op, general, args) if len(args) == 2 and not options else general(*args, **options)
@@ -78,21 +77,25 @@ def binary(op: Any) -> Callable[..., Any]:
     return function
 
 
+def kind_beside(spec: Any, n: int) -> Any:
+    """How an int takes part in the key of a call beside a tensor: as a float beside floats; None: not at all."""
+    return None if not -EXACT < n < EXACT else float if spec.dtype in FLOATS else int
+
+
 def like_others(op: Any, a: Any, b: Any, key: tuple[Any, Any]) -> Any:
     """any_size.again() for a Tensor and a Tensor or number."""
     spec, other = key
     if other is float or other is int:
         return again(op, (a, b), (spec, None), key, [a.buffer, number(b, spec.computed)]) if spec.dtype in FLOATS else None
-    return again(op, (a, b), key, key, [a.buffer, b.buffer]) if spec.shape == other.shape else None
+    return again(op, (a, b), key, key, [a.buffer, b.buffer]) if other is not None and spec.shape == other.shape else None
 
 
 def number_first(op: Any, general: Any, args: tuple[Any, Any]) -> Any:
     """binary() for a number before a Tensor, as in 1 - x; anything else goes to general()."""
     a, b = args
-    kind = type(a)
-    if not isinstance(b, Tensor) or not (kind is float or (kind is int and -EXACT < a < EXACT)):
+    if not isinstance(b, Tensor) or type(a) not in (float, int):
         return general(*args)
-    known = op.plans.calls[thread.modes.recording].get((kind, b.spec))
+    known = op.plans.calls[thread.modes.recording].get((float if type(a) is float else kind_beside(b.spec, a), b.spec))
     if known is None:
         return general(*args)
     try:
@@ -123,14 +126,16 @@ def numbered(op: Any) -> Callable[..., Any]:
                 found = attributes | dict(zip(attributes, args[count:], strict=False)) | options
                 if len(found) > len(attributes) or len(args) > count + len(attributes):
                     return run(*args, **options)
-            xs = args[:count]
-            wide = next(x.spec.computed for x in xs[op.masks :] if type(x) is not float)
+            xs = args if len(args) == count else args[:count]
             key = tuple([float if type(x) is float else x.spec for x in xs]) if count > 1 else xs[0].spec
             known = calls[thread.modes.recording][key]
+            wide = next(spec for spec in known.ins[op.masks :] if spec is not None).computed
             given = [number(x, wide) if type(x) is float else x.buffer for x in xs]
-            numbers = op.number_values(found, wide) if found else []
-            if found is attributes and not rounded:
-                usual[wide] = numbers
+            numbers = usual.get(wide) if found is attributes else None
+            if numbers is None:
+                numbers = op.number_values(found, wide) if found else []
+                if found is attributes and not rounded:
+                    usual[wide] = numbers
             given += numbers
         except (AttributeError, KeyError, IndexError, TypeError, OverflowError, StopIteration):  # no such plan, or no such call
             return run(*args, **options)

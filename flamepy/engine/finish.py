@@ -106,11 +106,16 @@ def written(form: Form) -> Finish:
 
 
 def results(form: Form) -> list[str]:
-    """y: a Tensor, or a tuple of them. One is made without the call of a class."""
-    if not form.single:
-        return ["y = tuple([Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])"]
-    place = form.places[0] if form.places else "call.places[0]"
-    return ["y = new(Tensor)", f"y.buffer, y.spec, y.id = memory[{place}], call.outs[0], ids.next_id()"]
+    """y: a Tensor, or a tuple of them. Few are made without the call of a class."""
+    if form.single:
+        place = form.places[0] if form.places else "call.places[0]"
+        return ["y = new(Tensor)", f"y.buffer, y.spec, y.id = memory[{place}], call.outs[0], ids.next_id()"]
+    lines = []
+    for k, place in enumerate(form.places or ()):
+        lines += [f"y{k} = new(Tensor)", f"y{k}.buffer, y{k}.spec, y{k}.id = memory[{place}], call.outs[{k}], ids.next_id()"]
+    if lines:
+        return [*lines, f"y = {''.join([f'y{k}, ' for k in range(len(lines) // 2)])}"]
+    return ["y = tuple([Tensor(memory[i], spec) for i, spec in zip(call.places, call.outs, strict=True)])"]
 
 
 def recorded(form: Form) -> list[str]:
@@ -119,8 +124,10 @@ def recorded(form: Form) -> list[str]:
     lines += ["entry.call, entry.attributes = call, attributes"]
     lines += [f"entry.output_ids = {'(y.id,)' if form.single else '[t.id for t in y]'}"]
     lines += [*kept(form), *inputs(form), *USER_FRAME, "entry.code = frame.f_code, frame.f_lasti"]
-    lines += ["y.entry = entry"] if form.single else ["for slot, t in enumerate(y):", "    t.entry, t.slot = entry, slot"]
-    return lines
+    if form.single:
+        return [*lines, "y.entry = entry"]
+    each = [f"y{k}.entry, y{k}.slot = entry, {k}" for k in range(len(form.places or ()))]
+    return [*lines, *(each or ["for slot, t in enumerate(y):", "    t.entry, t.slot = entry, slot"])]
 
 
 def kept(form: Form) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..core.errors import ShapeError
 from ..core.ops.axes import axes_of, composed
-from ..core.ops.copy import cast
 from ..core.ops.pointwise import abs_op, div, mul, where
 from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import min as min_op
@@ -17,8 +16,8 @@ from ..dtypes import is_number
 from ..ops.powers import pow as pow_op
 from ..ops.rearranging import moveaxis
 from ..ops.reduce_more import floats_only
-from ..ops.variance import root, sum_squares
-from ..ops.widening import narrowed
+from ..ops.variance import lengths
+from ..ops.widening import narrowed, widened
 from .factors import svdvals
 from .host import matrices
 from .solving import inv
@@ -35,7 +34,7 @@ def vector_norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False
         raise ValueError(f"vector_norm: no such norm: {ord!r}. Use a number, or infinity.")
     given: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
     if ord == 2:
-        return narrowed(cast(root(sum_squares(x, axes_of("vector_norm", axis, x.ndim), keepdims)), x.spec.computed), x.dtype)
+        return narrowed(lengths(widened(x), axes_of("vector_norm", axis, x.ndim), bool(keepdims)), x.dtype)
     size = abs_op(x)
     if ord == 0:
         return sum_op(size.sign(), **given)

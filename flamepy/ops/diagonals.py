@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import eq
-from ..core.ops.reduce import sum as sum_op
+from ..core.ops.reduce import reduction, spread, sum_of
 from ..core.ops.shape import contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, checked_int, int64
@@ -33,12 +34,28 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     >>> fp.diagonal(fp.tensor([[1, 2], [3, 4]])).tolist()
     [1, 4]"""
     x = Tensor.of("diagonal", x)
-    a, b = two_axes("diagonal", axis1, axis2, x.ndim)
-    offset, strides = checked_int("diagonal", "offset", offset), contiguous_strides(x.shape)
-    k = max(0, min(x.shape[a] + min(offset, 0), x.shape[b] - max(offset, 0)))
-    rest = [d for d in range(x.ndim) if d not in (a, b)]
+    return strided(x, *places_of("diagonal", x.shape, offset, axis1, axis2))
+
+
+def places_of(name: str, given: tuple[int, ...], offset: int, axis1: int, axis2: int) -> tuple[Any, ...]:
+    """(shape, strides, base) of a diagonal as strided() takes them."""
+    a, b = two_axes(name, axis1, axis2, len(given))
+    offset, strides = checked_int(name, "offset", offset), contiguous_strides(given)
+    k = max(0, min(given[a] + min(offset, 0), given[b] - max(offset, 0)))
+    rest = [d for d in range(len(given)) if d not in (a, b)]
     base = offset * strides[b] if offset > 0 else -offset * strides[a]
-    return strided(x, (*[x.shape[d] for d in rest], k), (*[strides[d] for d in rest], strides[a] + strides[b]), base if k else 0)
+    return (*[given[d] for d in rest], k), (*[strides[d] for d in rest], strides[a] + strides[b]), base if k else 0
+
+
+@custom(inputs=1, kind="as is", title="trace", internal=True)
+def strided_sum(x, shape=(), strides=(), base=0):
+    """The sum of strided() over its last axis."""
+    return sum_of(strided.body(x, shape, strides, base), reduction("sum", shape, -1, False))
+
+
+@strided_sum.differentiable
+def strided_sum_dx(g, shapes, shape, strides, base):
+    return unstrided(spread(g, shape, -1, False), shapes[0], strides, base)
 
 
 @composed
@@ -85,7 +102,8 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The sum of the diagonal(). Shapes: (n, m, ...) gives (...). Raises ShapeError.
     >>> fp.trace(fp.tensor([[1.0, 2.0], [3.0, 4.0]])).item()
     5.0"""
-    return sum_op(diagonal(Tensor.of("trace", x), offset, axis1, axis2), axis=-1)
+    x = Tensor.of("trace", x)
+    return strided_sum(x, *places_of("diagonal", x.shape, offset, axis1, axis2))
 
 
 # ---- ones at places --------------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def signbit(x: Any) -> Any:
     >>> fp.signbit(fp.tensor([1.0, -0.0])).tolist()
     [False, True]"""
     (x,) = tensors_of("signbit", x)
-    return signbit_op(x.detach()) if x.dtype in FLOATS else lt(x, 0)
+    return signbit_op(x) if x.dtype in FLOATS else lt(x, 0)
 
 
 @composed

@@ -6,18 +6,19 @@ import math
 from typing import Any, NamedTuple
 
 from ..core.custom import custom
-from ..core.op import launch, like
+from ..core.op import launch, like, share
 from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
-from ..core.ops.pointwise import abs_op, div, eq, maximum_op, mul, ne, where
-from ..core.ops.reduce import countable, gathered, in_type, max, min, reduction, sum
+from ..core.ops.pointwise import abs_op, add, div, eq, maximum_op, mul, ne, where
+from ..core.ops.reduce import countable, extreme, extreme_dx, fold, gathered, in_type, max, min, reduction, spread, sum
 from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
+from ..core.words import select
 from ..dtypes import FLOATS, checked_number, float32, int64
 from .powers import pow
 from .reduce_more import floats_only
 from .scans import recurrence, shifted
-from .variance import moments_of, root, sum_squares
+from .variance import lengths, moments_of, regained
 from .widening import narrowed, widened
 
 
@@ -67,21 +68,24 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 
 # ---- products ------------------------------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="as is", title="prod", internal=True)
-def middle_prod(x):
-    """The product of x (outer, n, inner) over its middle axis."""
-    outer, n, inner = x.shape
-    y = like(x, (outer, inner))
+def axes_prod(x, axis=None, keepdims=False):
+    plan = reduction("prod", x.shape, axis, keepdims)
+    if not plan.n:
+        return filled(plan.shape, 1, x.dtype, x.device)
+    y = like(x, plan.shape)
     if y.size:
-        launch("fold_prod", None, (y,), (x,), (outer, n, inner, x.spec.computed.type(1)))
+        launch("fold_prod", None, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, x.spec.computed.type(1)))
     return y
 
 
-@middle_prod.differentiable
-def middle_prod_dx(g, x):
+@axes_prod.differentiable
+def axes_prod_dx(g, x, axis, keepdims):
     """For each number the product of those before it and of those behind it."""
-    before = shifted(recurrence(x, None, 1, False, 1), 1, False, 1)
-    behind = shifted(recurrence(x, None, 1, True, 1), 1, True, 1)
-    return mul(mul(before, behind), reshape(g, (g.shape[0], 1, g.shape[1])))
+    plan = reduction("prod", x.shape, axis, keepdims)
+    rows = reshape(gathered(widened(x), plan), (plan.outer, plan.n, plan.inner))
+    before = shifted(recurrence(rows, None, 1, False, 1), 1, False, 1)
+    behind = shifted(recurrence(rows, None, 1, True, 1), 1, True, 1)
+    return regained(mul(mul(before, behind), reshape(g, (plan.outer, 1, plan.inner))), x.shape, plan)
 
 
 @composed
@@ -94,14 +98,8 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -
     24.0
     """
     x = Tensor.of("prod", x)
-    given = in_type(x, dtype) if dtype is not None else countable(x)
-    plan = reduction("prod", x.shape, axis, keepdims)
-    if not plan.n:
-        return (
-            filled(plan.shape, 1, given.dtype, x.device) if not given.requires_grad else reshape(sum(given, axis, keepdims) + 1, plan.shape)
-        )
-    y = middle_prod(widened(reshape(gathered(given, plan), (plan.outer, plan.n, plan.inner))))
-    return reshape(narrowed(y, given.dtype), plan.shape)
+    x = in_type(x, dtype) if dtype is not None else countable(x)
+    return axes_prod(x, axes_of("prod", axis, x.ndim), bool(keepdims))
 
 
 # ---- extremes ------------------------------------------------------------------------------------------------------------------------
@@ -134,6 +132,18 @@ class Extremes(NamedTuple):
     max: Any
 
 
+@custom(inputs=1, kind="any", title="aminmax", internal=True)
+def extremes(x, axis=None, keepdims=False):
+    low, high = extreme("min", x, axis, keepdims, -1), extreme("max", x, axis, keepdims, 1)
+    return (low, high), {"low": share(low, low.shape), "high": share(high, high.shape)}
+
+
+@extremes.differentiable
+def extremes_dx(gs, x, low, high, axis, keepdims):
+    found = [extreme_dx(g, x, y, axis, keepdims) for g, y in zip(gs, (low, high), strict=True) if g is not None]
+    return found[0] if len(found) == 1 else add(*found)
+
+
 @composed
 def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """(min, max) over the axes.
@@ -142,7 +152,7 @@ def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     >>> [t.item() for t in fp.aminmax(fp.tensor([2.0, 1.0, 3.0]))]
     [1.0, 3.0]
     """
-    return Extremes(min(x, axis, keepdims), max(x, axis, keepdims))
+    return Extremes(*extremes(Tensor.of("aminmax", x), axis, bool(keepdims)))
 
 
 # ---- norms ---------------------------------------------------------------------------------------------------------------------------
@@ -158,7 +168,7 @@ def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = Fals
     x, ord = Tensor.of("vector_norm", x), checked_number("vector_norm", "ord", ord)
     x = floats_only("vector_norm", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
     if ord == 2:
-        return cast(root(sum_squares(x, axes_of("vector_norm", axis, x.ndim), keepdims)), x.dtype)
+        return lengths(x, axes_of("vector_norm", axis, x.ndim), bool(keepdims))
     size, dtype = widened(abs_op(x)), x.dtype
     if math.isinf(ord):
         return narrowed((max if ord > 0 else min)(size, axis=axis, keepdims=keepdims), dtype)
@@ -223,6 +233,24 @@ def std_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = 
     return moments_of("std", x, axis, correction, keepdims, True, True)
 
 
+def present(x):
+    return select(x == x, x, 0.0)
+
+
+@custom(inputs=1, title="nansum", internal=True)
+def present_sum(x, axis=None, keepdims=False):
+    """The sum over the axes of what is not NaN."""
+    plan = reduction("sum", x.shape, axis, keepdims)
+    if x.size == 0:
+        return filled(plan.shape, 0, x.dtype, x.device)
+    return fold("fold_sum", present, gathered(x, plan), plan, 1)
+
+
+@present_sum.differentiable
+def present_sum_dx(g, x, axis, keepdims):
+    return where(eq(x.detach(), x.detach()), spread(g, x.shape, axis, keepdims), 0.0)
+
+
 @composed
 def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """sum() of the numbers that are not NaN.
@@ -232,7 +260,8 @@ def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None)
     3.0
     """
     x = Tensor.of("nansum", x)
-    return sum(where(ne(x.detach(), x.detach()), 0, x) if x.dtype in FLOATS else x, axis=axis, keepdims=keepdims, dtype=dtype)
+    x = x if dtype is None else in_type(x, dtype)
+    return present_sum(x, axes_of("sum", axis, x.ndim), bool(keepdims)) if x.dtype in FLOATS else sum(x, axis=axis, keepdims=keepdims)
 
 
 @composed
@@ -246,5 +275,5 @@ def nanmean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None
     x = Tensor.of("nanmean", x)
     x = floats_only("nanmean", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
     wide, there = widened(x), eq(x.detach(), x.detach())
-    total = sum(where(there, wide, 0), axis=axis, keepdims=keepdims)
+    total = present_sum(wide, axes_of("sum", axis, x.ndim), bool(keepdims))
     return narrowed(div(total, cast(count_nonzero(there, axis, keepdims), wide.dtype)), x.dtype)

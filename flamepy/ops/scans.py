@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backend.formula.words import log1p
 from ..core.custom import custom
 from ..core.errors import ShapeError
-from ..core.op import launch, like
+from ..core.op import launch, like, share
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
-from ..core.ops.pointwise import abs_op, add, eq, exp_op, log_op, minimum_op, mul, ne, sub, where
+from ..core.ops.pointwise import exp_op, mul, ne, sub, where
 from ..core.ops.reduce import countable
 from ..core.ops.shape import broadcast_to, reshape, unsliced
 from ..core.tensor import Tensor
-from ..core.words import select
+from ..core.words import abs, exp, maximum, select
 from ..dtypes import FLOATS, as_dtype, bool_, checked_int, float64, int64
 from .joining import cat
 from .picking import picked_along, shaped
@@ -104,7 +105,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
     [1.0, 3.0, 6.0]
     """
     x, a, shape = lined("cumsum", x, axis, dtype)
-    return reshape(running_sum(x, a, False), shape)
+    return shaped(running_sum(x, a, False), shape)
 
 
 @composed
@@ -116,7 +117,42 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
     [1.0, 2.0, 6.0]
     """
     x, a, shape = lined("cumprod", x, axis, dtype)
-    return reshape(recurrence(x, None, a, False, 1), shape)
+    return shaped(recurrence(x, None, a, False, 1), shape)
+
+
+def log_added(p, q, a, b):
+    apart = abs(q - b)  # of the same infinity twice it is NaN
+    return p, select(apart == apart, maximum(q, b) + log1p(exp(-apart)), maximum(q, b))
+
+
+@custom(inputs=1, title="logcumsumexp", internal=True)
+def running_log(x, axis=0, *, tracked=()):
+    """logcumsumexp() along an axis; backward gets it in float64."""
+    y = like(x, dtype=float64 if any(tracked) else None)
+    if y.size:
+        one, zero, least = [float64.type(v) for v in (1, 0, -math.inf)]
+        launch("scan", log_added, (y,), (one, x), (*lines(y.shape, axis), False, zero, least), dtype=float64)
+    return cast(y, x.dtype) if y.dtype != x.dtype else y, {"wide": share(y, y.shape)}
+
+
+@running_log.backward
+def running_log_dx(g, x, wide, axis):
+    """The sum of g[j] * exp(x[i] - y[j]) over j from i on, by steps from one y to the next, which are never up."""
+    total = recurrence(exp_op(apart(wide, shifted(wide, axis, True, math.inf))), cast(g, float64), axis, True, 0)
+    return cast(mul(exp_op(apart(cast(x, float64), wide)), total), x.spec.computed)
+
+
+running_log.graph(lambda g, x, axis: running_log_dx(g, x, running_log(cast(x, float64), axis), axis))
+
+
+def apart(a: Any, b: Any) -> Any:
+    """a - b, 0 between an infinity and itself."""
+    d = sub(a, b)
+    return where(ne(d, d), 0.0, d)
+
+
+def shaped(y: Any, shape: tuple[int, ...]) -> Any:
+    return y if y.shape == shape else reshape(y, shape)
 
 
 @composed
@@ -128,12 +164,7 @@ def logcumsumexp(x: Any, axis: int = 0) -> Any:
     [0.0, 0.6931]
     """
     x, a, shape = lined("logcumsumexp", floats_only("logcumsumexp", x), axis)
-    wide = cast(x, float64)
-    top = picked_along(wide.detach(), a, running_place(wide.detach(), a, 1))
-    top = where(eq(abs_op(top), math.inf), 0.0, top)
-    decay = exp_op(minimum_op(sub(shifted(top, a, False, 0.0), top), 0.0))  # above 0 only where nothing has come before
-    total = recurrence(decay, exp_op(sub(wide, top)), a, False, 0)
-    return reshape(cast(add(log_op(total), top), x.dtype), shape)
+    return shaped(running_log(x, a), shape)
 
 
 # ---- extremes ------------------------------------------------------------------------------------------------------------------------

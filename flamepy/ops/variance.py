@@ -15,10 +15,10 @@ from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import add, div, eq, mul, sub, where
 from ..core.ops.reduce import Reduction, fold, gathered, mean, reduction, spread
-from ..core.ops.shape import permute, transpose
+from ..core.ops.shape import permute, reshape, transpose
 from ..core.pointwise import define
 from ..core.words import INF, maximum, real, select, sqrt
-from ..dtypes import checked_number, float64
+from ..dtypes import HALF, checked_number, float32, float64
 from .reduce_more import floats_only
 from .rows import over_rows
 from .widening import widened
@@ -51,6 +51,21 @@ root = define(
     "root", "Square root, whose derivative at 0 is 0.", lambda v: sqrt(v),
     lambda g, y: select(y == 0.0, 0.0, g * 0.5 / select(y == 0.0, 1.0, y)), title="std", home="",
 )  # fmt: skip
+
+
+@custom(inputs=1, title="norm", internal=True)
+def lengths(x, axis=None, keepdims=False):
+    """The root of sum_squares(), of x's type."""
+    return cast(root(sum_squares(x, axis, keepdims)), x.dtype)
+
+
+@lengths.differentiable
+def lengths_dx(g, x, y, axis, keepdims):
+    if x.dtype in HALF:
+        x = cast(x, float32)
+        y = lengths(x, axis, keepdims)
+    none = eq(y, 0.0)
+    return mul(x, spread(where(none, 0.0, div(g, where(none, 1.0, y))), x.shape, axis, keepdims))
 
 
 # ---- one row ---------------------------------------------------------------------------------------------------------------------
@@ -136,10 +151,14 @@ def in_rows(x: Any, plan: Reduction) -> Any:
 
 def from_rows(y: Any, shape: tuple[int, ...], plan: Reduction) -> Any:
     """The reverse: a tensor of this shape."""
-    if plan.order is not None:
-        back = sorted(range(len(shape)), key=plan.order.__getitem__)
-        return permute(share(y, [shape[d] for d in plan.order]), back)
-    return share(y if plan.inner == 1 else transpose(share(y, (plan.outer, plan.inner, plan.n)), 1, 2), shape)
+    return regained(y if plan.inner == 1 else transpose(share(y, (plan.outer, plan.inner, plan.n)), 1, 2), shape, plan)
+
+
+def regained(y: Any, shape: tuple[int, ...], plan: Reduction) -> Any:
+    """The reverse of gathered(): a tensor of this shape."""
+    if plan.order is None:
+        return reshape(y, shape)
+    return permute(reshape(y, [shape[d] for d in plan.order]), sorted(range(len(shape)), key=plan.order.__getitem__))
 
 
 @custom(inputs=1, title="var", internal=True)
