@@ -151,10 +151,6 @@ def apart(a: Any, b: Any) -> Any:
     return where(ne(d, d), 0.0, d)
 
 
-def shaped(y: Any, shape: tuple[int, ...]) -> Any:
-    return y if y.shape == shape else reshape(y, shape)
-
-
 @composed
 def logcumsumexp(x: Any, axis: int = 0) -> Any:
     """log(cumsum(exp(x))) along an axis, without overflow; computed in float64.
