@@ -148,7 +148,8 @@ def getitem(x: Any, key: Any) -> Any:
         if k.dtype is bool_ and k.ndim and k.shape == x.shape[: k.ndim]:
             held, rest = uploaded(k.numpy().ravel().nonzero()[0], x.device), x.shape[k.ndim :]
             return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
-    if 1 < len(keys) <= x.ndim and all([isinstance(k, Tensor) and k.dtype in INTEGERS and k.shape == keys[0].shape for k in keys]):
+    tensors = 1 < len(keys) <= x.ndim and all([isinstance(k, Tensor) and k.dtype in INTEGERS for k in keys])
+    if tensors and len({k.shape for k in keys}) == 1:
         rows, n = integers("index", keys[0], x.device), x.shape[0]
         for axis in range(1, len(keys)):
             rows = rows_of(rows, integers("index", keys[axis], x.device), n, x.shape[axis], axis, x.shape)
