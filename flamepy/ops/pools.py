@@ -14,11 +14,12 @@ from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import REGISTRY, launch, like
 from ..core.ops.axes import composed, tensors_of, titled
-from ..core.ops.indexing import check_ids, placed_ids, rows_added, rows_at
+from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import where
 from ..core.ops.reduce import mean
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, checked_number, float32, int64, is_count
+from .picking import along_added, along_at
 from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
 from .tables import through
 from .widening import narrowed, widened
@@ -92,7 +93,7 @@ def largest_ddx(g, positions, shapes, sizes):
 def put_back(g: Any, positions: Any, shape: Sizes, sizes: Sizes) -> Any:
     """Numbers added up at their positions in zeros of `shape`."""
     volume, count = math.prod(sizes[1:4]), math.prod(sizes[16:])
-    return rows_added(g, placed_ids(positions, volume, (sizes[0], count), (volume, 0), 1), 1, shape)
+    return along_added(g, positions, volume, count, 1, shape)
 
 
 @custom(inputs=1, kind="number", internal=True)
@@ -117,12 +118,11 @@ def maxima(op: str, x: Any, geometry: list[Sizes], return_indices: Any) -> Any:
         return TITLED[op](x, sizes=sizes, out=geometry[-1])
     at = largest_at(x, sizes, geometry[-1])
     volume, count = math.prod(sizes[1:4]), math.prod(sizes[16:])
-    ids = placed_ids(at, volume, (sizes[0], count), (volume, 0), 1)
-    return titled_pick(op)(x, ids, 1, at.shape), at
+    return titled_pick(op)(x, at, volume, count, 1, at.shape, ""), at
 
 
 def titled_pick(op: str) -> Any:
-    return PICKED.setdefault(op, titled(rows_at, op))
+    return PICKED.setdefault(op, titled(along_at, op))
 
 
 PICKED: dict[str, Any] = {}
@@ -189,22 +189,21 @@ def max_unpool(op: str, x: Any, indices: Any, kernel_size: Any, stride: Any, pad
     sizes = tuple(given if isinstance(given, tuple | list) else (given,) * axes)[-axes:]
     if len(sizes) != axes or any([not is_count(n, 1) or abs(n - m) >= s for n, m, s in zip(sizes, usual, step, strict=True)]):
         raise ShapeError(f"{op}: output_size is out of reach: {output_size}. Use sizes less than a stride from {tuple(usual)}.")
-    shape, planes, volume = (*x.shape[:-axes], *sizes), math.prod(x.shape[:-axes]), math.prod(sizes)
+    shape, volume = (*x.shape[:-axes], *sizes), math.prod(sizes)
     ids = indices if indices.dtype == int64 else REGISTRY["cast"](indices, int64)
     check_ids(ids, 0, volume, f"{op}: index out of range: {{}} at position {{}}, the result has {volume}. Use output_size.")
-    at = placed_ids(ids, volume, (planes, math.prod(x.shape[-axes:])), (volume, 0), 1)
-    return unpooled(as_floats(x), at, shape)
+    return unpooled(as_floats(x), ids, volume, math.prod(x.shape[-axes:]), shape)
 
 
 @custom(inputs=2, kind="as is", internal=True, title="max_unpool")
-def unpooled(x, at, shape=()):
-    total, met = rows_added(x, at, 1, shape), rows_added(ones(x.shape, dtype=x.dtype, device=x.device), at, 1, shape)
+def unpooled(x, at, n=0, m=0, shape=()):
+    total, met = (along_added(t, at, n, m, 1, shape) for t in (x, ones(x.shape, dtype=x.dtype, device=x.device)))
     return where(met > 1.0, total / met.clamp(min=1.0), total)
 
 
 @unpooled.differentiable
-def unpooled_dx(g, at, shapes):  # each of those that meet gets all of it, as in PyTorch: it is the same number of the pool's x
-    return rows_at(g, at, 1, shapes[0]), None
+def unpooled_dx(g, at, n, m, shapes):  # each of those that meet gets all of it, as in PyTorch: it is the same number of the pool's x
+    return along_at(g, at, n, m, 1, shapes[0], ""), None
 
 
 @composed(home="functional")

@@ -145,7 +145,8 @@ def along_launcher(go, outs, ins, *consts):
 
 @launcher(name="put_along")
 def put_along_launcher(go, outs, ins, n, m, inner, _):
-    go(put_along, outs, ins, (n, m, inner, beside_of(outs[0], n, inner)), work=ins[1].size + outs[0].size)
+    width = max(BESIDE, inner // 8) if ins[2].size == m else beside_of(outs[0], n, inner)
+    go(put_along, outs, ins, (n, m, inner, width), work=ins[1].size + outs[0].size)
 
 
 def beside_of(y, n, inner):
