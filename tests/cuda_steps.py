@@ -105,7 +105,6 @@ def main(steps: list[str]) -> None:
             STEPS[step](device)
         found = {launch.binary.digest: launch for launch in launches}
     chosen = {(launch.source, launch.dtype, launch.kinds[0]): launch for launch in found.values()}.values()
-    chosen = [launch for launch in chosen if "wgmma" not in launch.binary.ptx]  # of sm_90 alone
     pairs = [(launch, arch) for launch in found.values() for arch in (ARCHS if launch in chosen else ("sm_90",))]
     kernels = [assembled(*pair) for pair in pairs]
     for (launch, _), kernel, (_, text) in zip(pairs, kernels, listings([k.binary for k in kernels]), strict=True):

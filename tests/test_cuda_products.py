@@ -218,7 +218,7 @@ def test_shared_memory_without_conflicts_and_no_byte_twice(gpu: Any, large: None
 @pytest.mark.parametrize("deep", [(False, True), (True, False)], ids=str)
 def test_what_a_step_of_a_large_tile_takes(large: None, monkeypatch: pytest.MonkeyPatch, deep: Any) -> None:
     """Warps of 64 by 64, mma.sync: for a product a quarter of a read from shared memory, and one and a half instructions beside it."""
-    found, (gpu, _) = [], gpu_like((10, 0))
+    found, (gpu, _) = [], gpu_like((9, 0))
     for k in (128, 256):
         monkeypatch.setattr(gpu.driver, "counts", [])
         launch(gpu, "matmul", ((1 << 14, bfloat16),), [normal(128 * k, bfloat16) for _ in "ab"], ((0,), (0,), 128, 128, k, *deep))
@@ -235,6 +235,7 @@ def test_what_a_step_of_a_large_tile_takes(large: None, monkeypatch: pytest.Monk
 def test_warp_groups(large: None, ta: bool, tb: bool) -> None:
     """By wgmma on sm_90: rows, columns and numbers of k beside a tile's, operands stored either way, at odd places, in both types."""
     gpu, binaries = gpu_like((9, 0))
+    gpu.driver.wgmma = True
     for (m, n, k), dtype, at in (((129, 136, 200), bfloat16, 0), ((65, 72, 57), float16, 1), ((136, 8, 64), float16, 0)):
         a, b = normal(2 * m * k, dtype), normal(2 * n * k, dtype)
         consts = (0, m * k), (0, n * k), m, n, k, ta, tb
@@ -258,16 +259,17 @@ def test_warp_groups(large: None, ta: bool, tb: bool) -> None:
 def test_what_a_warp_group_forgets(large: None, before: str, after: str, said: str) -> None:
     """The emulator multiplies at once; what a GPU needs besides is looked for in the text."""
     gpu, binaries = gpu_like((9, 0), runs=False)
+    gpu.driver.wgmma = True
     launch(gpu, "matmul", ((1 << 14, float32),), [normal(128 * 64, bfloat16) for _ in "ab"], ((0,), (0,), 128, 128, 64, False, True))
     assert before in binaries[0].ptx
     with pytest.raises(EmulationError, match=said):
         gpu.driver.machine.load(binaries[0].ptx.replace(before, after))
 
 
-def test_a_product_of_a_library_knows_no_warp_groups() -> None:
-    """Where cuBLASLt is, what it cannot do is done as it was done on GPUs before."""
-    for cc, blas, group in (((9, 0), None, True), ((9, 0), "there", False), ((10, 0), None, False), ((8, 0), None, False)):
-        name = matmul.kernel_of(True, 128, SimpleNamespace(cc=cc, blas=blas)).__name__
+def test_warp_groups_are_asked_for() -> None:
+    """Without it products are made as GPUs have made them before."""
+    for cc, asked, group in (((9, 0), True, True), ((9, 0), False, False), ((10, 0), True, False), ((8, 0), True, False)):
+        name = matmul.kernel_of(True, 128, SimpleNamespace(cc=cc, wgmma=asked)).__name__
         assert name.endswith(f"_{int(group)}"), name
 
 
@@ -288,18 +290,17 @@ CODE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (10, 0)], ids=str)
+@pytest.mark.parametrize(("cc", "wgmma"), [((8, 0), False), ((9, 0), False), ((9, 0), True), ((10, 0), False)], ids=str)
 @pytest.mark.parametrize(("dtype", "half", "side", "multiply", "copy"), CODE, ids=str)
 def test_machine_code(
-    gpu: Any, dtype: np.dtype, half: bool, side: int, multiply: str, copy: str, cc: tuple[int, int]
+    gpu: Any, dtype: np.dtype, half: bool, side: int, multiply: str, copy: str, cc: tuple[int, int], wgmma: bool
 ) -> None:  # fmt: skip
     """Products by the instructions for them, 16 bytes at a time, two large tiles on a multiprocessor, nothing in local memory."""
-    made = gpu.kernel(matmul.kernel_of(half, side, SimpleNamespace(cc=cc, blas=None)), follower("gelu_tanh").formula, float32)
+    made = gpu.kernel(matmul.kernel_of(half, side, SimpleNamespace(cc=cc, wgmma=wgmma)), follower("gelu_tanh").formula, float32)
     binary = made.binary((dtype, dtype, dtype, dtype, dtype, dtype, *SIZES, None, None, None))
     ((log, text),) = listings([for_gpu(binary, cc)])
     found = OPCODE.findall(text)
-    group = half and side == 128 and cc == (9, 0)
-    assert any(o.startswith("HGMMA.64x128x16.F32.BF16" if group else multiply) for o in found)
+    assert any(o.startswith("HGMMA.64x128x16.F32.BF16" if wgmma and half and side == 128 else multiply) for o in found)
     assert any(o.startswith(copy) for o in found)
     assert {"STG.E.64" if half else "STG.E.128", "LDS.128"} <= set(found)
     assert not [o for o in found if re.match(r"LDL|STL|CALL|D(ADD|MUL|FMA|SETP)|F2F.*F64", o)]

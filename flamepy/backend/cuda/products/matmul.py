@@ -195,7 +195,7 @@ def runs(a_at: tuple[int, ...], b_at: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def kernel_of(narrow: bool, side: int, driver: Any) -> Any:
-    """What makes tiles of this side, of 16-bit factors or of others. By wgmma, which no GPU has run yet, only where there is no library."""
+    """What makes tiles of this side, of 16-bit factors or of others."""
     if not narrow:
         return plain_large if side == LARGE else plain_small
-    return sized(tensor_large if side == LARGE else tensor_small, **sizes_of(side, driver.cc, driver.blas is None))
+    return sized(tensor_large if side == LARGE else tensor_small, **sizes_of(side, driver.cc, driver.wgmma))

@@ -44,6 +44,7 @@ class Driver:
     """One GPU."""
 
     watches = False  # nobody asks which bytes are in use
+    wgmma = False  # whether own products are made by it on sm_90: no GPU has run it yet
 
     def __init__(self, index: int):
         from cuda.bindings import driver

@@ -32,6 +32,7 @@ class Driver:
 
     watches = True  # each buffer has an allocation of its own
     cc = CC
+    wgmma = False  # as on a GPU
     name, handle, capturing = "emulated", 0, False
     blas: Any = None  # no library of products
     cudnn: Any = None
