@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,9 +31,16 @@ os.environ["PYTHONWARNINGS"] = ",".join([*filter(None, [os.environ.get("PYTHONWA
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Processes are started by the hundred: that each compiles all of flamepy's files takes half a second.
+CODE = tempfile.mkdtemp(prefix="flamepy-tests-") if sys.dont_write_bytecode else ""
+if CODE:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, CODE
+    os.environ.update(PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=CODE)
 # How fast examples are drawn says nothing here: a machine that is compiling kernels is busy.
 settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+# A compiler makes millions of objects, few of them in circles: to look for these as often as usual takes a tenth of the tests' time.
+gc.set_threshold(10_000, 20, 50)
 
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +63,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[BEFORE] = in_root()
+    if CODE:
+        config.add_cleanup(lambda: shutil.rmtree(CODE, ignore_errors=True))
 
 
 BEFORE = pytest.StashKey[set[str]]()
@@ -105,7 +117,7 @@ THOROUGH = {
     *("test_loops_without_columns_of_all_types", "test_16_bits_are_added_up_in_more", "test_the_same_bits_for_any_number_of_threads"),
     *("test_an_op_gives_the_float32_results_rounded_once", "test_integers_stay_exact", "test_it_is_plain_data_keyed_by_name"),
 }
-# On an emulated GPU. Of the forward passes only those that are not of KINDS.
+# On an emulated GPU. Of the forward passes those in float32 of KINDS stay.
 THOROUGH_EMULATED = {
     *("test_gradient", "test_gradient_of_strided_inputs", "test_second_gradient", "test_gradient_is_that_of_the_plain_device"),
     *("test_gradient_of_a_broadcast_input_on_a_gpu", "test_reduction_over_any_axes"),
@@ -123,12 +135,14 @@ THOROUGH_COMPILED = {
     *("test_second_gradient", "test_a_recorded_backward_gives_the_same_gradient", "test_gradient_of_strided_inputs"),
 }
 
+# What is theirs is in ops and in kinds of kernels, which others test there: test_ops, test_nn, test_autograd, test_replay and the files
+# about CUDA stay.
 THOROUGH_EMULATED_FILES = {
-    "test_autocast",
-    "test_augment",
-    "test_newer_optimizers",
-    "test_private",
-}  # what is theirs is in ops that others test there
+    "test_activations", "test_attention_conv", "test_augment", "test_autocast", "test_averages", "test_clip", "test_compute_dtype",
+    "test_find_lr", "test_fused_layers", "test_gradcheck", "test_gradient_map", "test_gradient_transforms", "test_half", "test_halves",
+    "test_loss_scaling", "test_more_optimizers", "test_newer_optimizers", "test_op_properties", "test_optimizer_state", "test_parameters",
+    "test_private", "test_replay_equal", "test_replay_kinds", "test_row_losses", "test_transforms",
+}  # fmt: skip
 
 
 # Files about what came after the first wave of ops: README's command runs what they ask of the plain device, where nothing is compiled.
@@ -156,7 +170,7 @@ def is_thorough(item: pytest.Item) -> bool:
     if is_later(item, params):
         return True
     if params.get("device") == "cuda" and not has_gpu():
-        forward = name == "test_forward" and params.get("name") not in item.module.KINDS
+        forward = name == "test_forward" and (params["name"] not in item.module.KINDS or params["dtype"] == "float64")
         if forward or name in THOROUGH_EMULATED or item.path.stem in THOROUGH_EMULATED_FILES:
             return True
     if params.get("device") == "cpu" and name in THOROUGH_COMPILED and params.get("name") not in item.module.KINDS:

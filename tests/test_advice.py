@@ -16,7 +16,7 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.advice import ADVICE, WRITTEN_OUT
 
-OWNERS = {"Tensor": fp.ones(2), "flamepy": fp, "nn": nn, "Module": nn.Linear(2, 2), "autograd": fp.autograd, "functional": F}
+OWNERS = {"Tensor": fp.ones(2, device="plain"), "flamepy": fp, "nn": nn, "Module": nn.Tanh(), "autograd": fp.autograd, "functional": F}
 
 
 @pytest.mark.parametrize("owner", OWNERS)

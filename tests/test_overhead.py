@@ -29,7 +29,7 @@ from flamepy.engine import kept, plan
 from flamepy.engine.plan import every
 
 CPU = fp.device("cpu")
-MASK = fp.ones(4, 4) > 0.0
+MASK = fp.tensor(np.ones((4, 4), dtype=bool))
 
 
 def leaf(*shape: int) -> fp.Tensor:
