@@ -8,6 +8,7 @@ from error_text import raises
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.core.op import REGISTRY
 
 NAN, INF = float("nan"), float("inf")
 ROW = np.array([1, NAN, 3, 2, NAN, -INF, INF, 3], "f4")
@@ -228,3 +229,19 @@ def test_the_same_bits_for_any_number_of_threads():
         kept.append([t.numpy().tobytes() for t in found])
     numba.set_num_threads(before)
     assert kept[0] == kept[1]
+
+
+def test_one_launch_each_for_statistics_and_small_products() -> None:
+    a = np.random.default_rng(0).standard_normal((2, 20_001)).astype("f4")
+    np.testing.assert_allclose(fp.var(fp.tensor(a), axis=1).numpy(), a.astype("f8").var(axis=1), 1e-6)  # in parts, the last one short
+    same = fp.tensor(np.full((2, 9), 1e6 + 0.3, np.float32)).requires_grad_()
+    assert fp.std(same, axis=1).tolist() == [0.0, 0.0] and not fp.std(same).backward()[same].numpy().any()
+    v = fp.tensor(a[:, :3])
+    assert not fp.cross(v, v).numpy().any()  # also where products are fused
+    x = fp.tensor([-np.inf, 1.0, np.inf, 1.0], dtype=fp.float64).requires_grad_()
+    y = fp.logcumsumexp(x)
+    assert y.tolist() == [-np.inf, 1.0, np.inf, np.inf] and y[:2].sum().backward()[x].tolist() == [1.0, 1.0, 0.0, 0.0]
+    add = REGISTRY["add"]
+    for _ in range(3):
+        found = v + 1, v + 1.0, v + (1 << 60)
+    assert (found[0].numpy() == found[1].numpy()).all() and (v.spec, int) not in add.plans.calls[True]
