@@ -67,6 +67,7 @@ class Recorder:
 
     watches = True  # each buffer has an address of its own
     blas = None
+    wgmma = False
     cudnn = None
 
     def __init__(self, cc: tuple[Any, ...]):
