@@ -135,6 +135,9 @@ THOROUGH_COMPILED = {
     *("test_second_gradient", "test_a_recorded_backward_gives_the_same_gradient", "test_gradient_of_strided_inputs"),
 }
 
+# On the CPU, in another dtype than float32: the plain device has all of them.
+THOROUGH_DTYPES = {"test_training_packed_equals_unpacked_bit_for_bit", "test_packed_equals_unpacked"}
+
 # What is theirs is in ops and in kinds of kernels, which others test there: test_ops, test_nn, test_autograd, test_replay and the files
 # about CUDA stay.
 THOROUGH_EMULATED_FILES = {
@@ -174,6 +177,8 @@ def is_thorough(item: pytest.Item) -> bool:
         if forward or name in THOROUGH_EMULATED or item.path.stem in THOROUGH_EMULATED_FILES:
             return True
     if params.get("device") == "cpu" and name in THOROUGH_COMPILED and params.get("name") not in item.module.KINDS:
+        return True
+    if params.get("device") == "cpu" and name in THOROUGH_DTYPES and str(params.get("dtype", "float32")) != "float32":
         return True
     return item.path.stem in THOROUGH_FILES or name in THOROUGH
 
