@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .core.changes import Topic as Topic
 from .core.changes import changed as changed
 from .core.changes import heard as heard
@@ -51,10 +49,3 @@ seen = Topic()
 assigned = Topic()  # (owner, attribute): an attribute that holds a tensor or None is about to be set: a replay must set it, too
 outside = Topic()  # (text): what no recorded step can do: who records one raises CaptureError with this text
 here = Here()
-
-
-def digest_of(array: np.ndarray) -> bytes:
-    """Of data that Python made: whether it is the same at the next call."""
-    import hashlib  # loads OpenSSL, which few programs need
-
-    return hashlib.sha1(np.ascontiguousarray(array).tobytes()).digest()

@@ -92,3 +92,10 @@ def checked_dict(name: str, given: Any) -> Any:
     if not hasattr(given, "items"):
         raise StateError(f"{name}: not a dict: {type(given).__name__}. Pass one by names, such as state_dict() gives.")
     return given
+
+
+def digest_of(array: np.ndarray) -> bytes:
+    """Of data that Python made: whether it is the same at the next call."""
+    import hashlib  # loads OpenSSL, which few programs need
+
+    return hashlib.sha1(np.ascontiguousarray(array).tobytes()).digest()

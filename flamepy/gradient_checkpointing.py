@@ -18,13 +18,13 @@ import numpy as np
 
 from .autograd import enable_grad, is_grad_enabled
 from .backend.base import Buffer
-from .bus import before, digest_of, heard
+from .bus import before, heard
 from .core import ids
 from .core.errors import GradientError, VersionError
 from .core.modes import thread
 from .core.op import REGISTRY, SCALARS, USERS
 from .core.tape import TapeEntry
-from .dtypes import check_function
+from .dtypes import check_function, digest_of
 from .engine.autocast import here, reading
 from .engine.entries import observers, set_observers
 from .engine.plan import AGAIN, specs_of

@@ -12,7 +12,7 @@ import numpy as np
 from . import ops, pickling
 from .advice import advise
 from .backend.base import Buffer, Device
-from .bus import digest_of, seen
+from .bus import seen
 from .core.door import Door
 from .core.errors import DTypeError, NumberTooLarge, ShapeError
 from .core.methods import CoreMethods, swapped, uploaded
@@ -20,7 +20,7 @@ from .core.methods import full_like as full_like
 from .core.methods import tensor as tensor
 from .core.op import over
 from .core.tensor import Tensor, attach
-from .dtypes import DTYPES, INTEGERS, as_dtype, float32, float64, int64, is_torch_tensor, of_torch, torch_array
+from .dtypes import DTYPES, INTEGERS, as_dtype, digest_of, float32, float64, int64, is_torch_tensor, of_torch, torch_array
 from .ops import pads, rearranging
 from .ops.reduce_more import taken_apart
 from .ported import PortedTensor

@@ -331,7 +331,7 @@ INTERNAL = {
     "crossed": "cross", "product": "matmul", "wide_product": "matmul",
     "rounding_linear": "linear", "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem",
     "unsliced": "pad", "rows_at": "getitem", "rows_added": "getitem", "along_at": "gather", "along_added": "scatter_add",
-    "slices_at": "getitem", "added_along": "scatter_add", "added_slices": "index_add", "named": "index_fill", "rows_of": "getitem",
+    "slices_at": "getitem", "added_along": "scatter_add", "added_slices": "index_add", "ids_present": "index_fill", "rows_of": "getitem",
     "put_along": "scatter", "joined": "cat", "row_cross_entropy": "cross_entropy", "huber": "huber_loss", "bce": "binary_cross_entropy",
     "bce_logits": "binary_cross_entropy_with_logits", "dropped": "dropout", "attention": "scaled_dot_product_attention",
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",

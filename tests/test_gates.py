@@ -75,7 +75,9 @@ def test_every_differentiable_op_has_a_rule():
 # What these give are ints and bools, or they refuse a tracked input; tests/test_every_function.py asks each public function.
 INTEGER_RESULTS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor"}
 BITS = {"signbit_op", "isclose_op", "bits_and", "bits_or", "bits_xor", "bits_not", "bits_left", "bits_right", "bits_as"}
-PLACES = {"argmax", "argmin", "placed_ids", "running_place", "row_order", "places_in", "largest_at", "winners", "named", "rows_of", "taken"}
+PLACES = {
+    "argmax", "argmin", "placed_ids", "running_place", "row_order", "places_in", "largest_at", "winners", "ids_present", "rows_of", "taken",
+}  # fmt: skip
 COUNTS = {"id_counts", "share_counts", "histc", "count_nonzero", "running"}
 NO_RULE = (
     INTEGER_RESULTS | BITS | PLACES | COUNTS | {"whole_power", "floor_divide", "div_trunc_whole", "rounded_whole", "full_qr", "full_svd"}

@@ -338,12 +338,12 @@ def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
         value = reshape(value, ())
     elif not isinstance(value, SCALARS):  # what is a number otherwise
         value = checked_number("index_fill", "value", value)
-    there = named(ids, line.shape[a], line.ndim - a - 1, "index_fill")
+    there = ids_present(ids, line.shape[a], line.ndim - a - 1, "index_fill")
     return shaped(where(there, fitting("index_fill", line, value) if isinstance(value, Tensor) else value, line), np.shape(x))
 
 
 @custom(inputs=1, kind="as is", title="index_fill", internal=True)
-def named(ids, n=0, after=0, name=""):
+def ids_present(ids, n=0, after=0, name=""):
     """Whether ids name each of n elements, with so many axes behind."""
     refuse(name, ids, n)
     return share(ge(winners(placed_ids(ids, n, (ids.size,), (0,), 1), n), 0), (n, *(1,) * after))

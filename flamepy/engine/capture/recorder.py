@@ -16,8 +16,9 @@ import numpy as np
 from ...backend.base import Buffer
 from ...backend.recorder import Recorder
 from ...backend.run import Action, Spot
-from ...bus import assigned, before, changed, digest_of, here, outside, seen
+from ...bus import assigned, before, changed, here, outside, seen
 from ...core.tensor import Tensor
+from ...dtypes import digest_of
 from ...errors import CaptureError
 from ..kept import rounded
 from .values import LEAF, MODULE, leaf_settings, settings_of

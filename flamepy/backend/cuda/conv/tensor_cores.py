@@ -153,7 +153,7 @@ def put_pixels(y, b, acc, room, first, left, at, plane, there):
     row, mine = (warp & 1) * (16 * TALL), room + warp * (64 * SPREAD)
     at += (first + row) * plane
     for part in range(TALL):
-        spread(acc, part, mine + (lane >> 2) * (4 * SPREAD) + (lane & 3) * 8)
+        spread(acc, part, mine + (lane >> 2) * (4 * SPREAD) + (lane & 3) * 8, 0)
         cuda.syncwarp()
         for i in range(16):
             value = number_at(mine + i * (4 * SPREAD) + 8 * (lane & 15) + 4 * (lane >> 4))
