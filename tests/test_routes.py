@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from devices import default_device
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -162,3 +163,9 @@ def test_threads_draw_from_their_own_places() -> None:
         work(seed)
         assert found[seed] == numbers
     assert len({*map(tuple, found.values())}) == 3
+
+
+def test_what_is_made_without_a_tensor_is_made_where_others_are_now() -> None:
+    for name in ("plain", "cpu", "plain"):
+        with default_device(name):
+            assert {fp.randn(1, 7, device=None).device.name for _ in range(OFTEN)} == {name}

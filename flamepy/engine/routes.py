@@ -191,6 +191,8 @@ class Watch(Recorder):
         self.required: list[Buffer] = []  # by a planned call, which requires it itself
         self.parameters = [self.parameter(v, f"a{i}") for i, v in enumerate(values)]
         self.device = self.alive[0].device if self.alive else device_of(None)
+        if not self.alive:
+            self.lines += [f"if default() is not {self.constant(self.device)}:", "    return None"]
         self.fits = here.watch is None and not self.device.recorders
         self.last: Any = None  # what the planned call gave that was noted last
 
@@ -365,7 +367,7 @@ def template(lines: tuple[str, ...], *parameters: str) -> Any:
     code = compile(text, __file__, "exec")  # under this name, so that a search for the user's line skips it
 
     def made(constants: list[Any]) -> Any:
-        known = {"Tensor": Tensor, **{f"k{i}": k for i, k in enumerate(constants)}}
+        known = {"Tensor": Tensor, "default": lambda: device_of(None), **{f"k{i}": k for i, k in enumerate(constants)}}
         exec(code, known)
         return known["route"]
 

@@ -14,7 +14,7 @@ from ..core.ops.reduce import countable, extreme, extreme_dx, fold, gathered, in
 from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
 from ..core.words import select
-from ..dtypes import FLOATS, checked_number, float32, int64
+from ..dtypes import FLOATS, as_dtype, checked_number, float32, int64
 from .powers import pow
 from .reduce_more import floats_only
 from .scans import recurrence, shifted
@@ -260,8 +260,9 @@ def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None)
     3.0
     """
     x = Tensor.of("nansum", x)
-    x = x if dtype is None else in_type(x, dtype)
-    return present_sum(x, axes_of("sum", axis, x.ndim), bool(keepdims)) if x.dtype in FLOATS else sum(x, axis=axis, keepdims=keepdims)
+    if x.dtype in FLOATS and (dtype is None or as_dtype(dtype) in FLOATS):
+        return present_sum(x if dtype is None else in_type(x, dtype), axes_of("sum", axis, x.ndim), bool(keepdims))
+    return sum(where(ne(x.detach(), x.detach()), 0, x) if x.dtype in FLOATS else x, axis=axis, keepdims=keepdims, dtype=dtype)
 
 
 @composed
