@@ -31,18 +31,18 @@ def unknown_reduction(name: str, reduction: str) -> ValueError:
 
 def class_ids(
     name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str
-) -> tuple[Any, Any]:  # fmt: skip
-    """ids as flat int64, and what check_ids() found. Raises DTypeError, ShapeError, IndexOutOfRange with value and position."""
+) -> tuple[Any, str]:  # fmt: skip
+    """ids as int64, and what check_ids() says of those that are no class. Raises DTypeError, ShapeError."""
     if reduction not in REDUCTIONS:
         raise unknown_reduction(name, reduction)
     if not is_number(ignore) or not hasattr(ignore, "__index__"):
         raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
-    return checked_ids(name, ids, device, shape, classes, ignore)
+    return asked_ids(name, ids, device, shape, classes, ignore)
 
 
-def checked_ids(
+def asked_ids(
     name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int | None = None
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, str]:  # fmt: skip
     """The same where `ignore` is known to be an id, or None: then every id has to be a class."""
     ids = Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
@@ -51,8 +51,12 @@ def checked_ids(
         raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give one id for each row of logits.")
     ids = ids if ids.dtype == int64 else cast(ids, int64)
     advice = f"Use 0 to {classes - 1}" + ("." if ignore is None else f", or ignore_index={ignore}.")
-    found = check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. {advice}", ignore)
-    return share(ids, (ids.size,)), found
+    return ids, f"{name}: class id out of range: {{}} at position {{}}. {advice}"
+
+
+def checked(ids: Any, text: str, classes: int, ignore: int | None = None) -> tuple[Any, Any]:
+    """The ids in a line, and what check_ids() found. Raises IndexOutOfRange with value and position."""
+    return share(ids, (ids.size,)), check_ids(ids, 0, classes, text, ignore)
 
 
 def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:

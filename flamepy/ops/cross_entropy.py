@@ -21,7 +21,7 @@ from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, bfloat16, checked_number, float32
 from ..engine.kept import number
-from .class_ids import REDUCTIONS, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
+from .class_ids import REDUCTIONS, checked, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
 from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row, nll_dx_row, nll_row
 from .reduce_more import logsumexp
 from .rounding import clamp
@@ -151,7 +151,8 @@ def cross_entropy(
             raise ValueError(f"cross_entropy: no ids to ignore among probabilities: ignore_index={ignore_index}. Multiply them by 0.")
         return soft_cross_entropy(x, target, weight, label_smoothing, z_loss, reduction)
     rows, shape = classes_last("cross_entropy", x, target)
-    ids, found = class_ids("cross_entropy", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
+    ids, text = class_ids("cross_entropy", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
+    ids, found = checked(ids, text, rows.shape[-1], int(ignore_index))
     rows = rows if rows.dtype in FLOATS else cast(rows, float32)
     run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
     if weight is None:
@@ -196,13 +197,13 @@ def soft_cross_entropy(x: Any, target: Any, weight: Any, smoothing: float, z_los
 
 
 # ---- log-probabilities ---------------------------------------------------------------------------------------------------------------
-@custom(inputs=3, kind="as is", title="nll_loss", internal=True)
-def row_nll(x, ids, found, ignore=-100, reduction="mean"):
-    """-x[id] of each row of x (rows, classes), 0 where ignored. `found` is what check_ids() found out about the ids."""
-    losses = row_losses(x)
+@custom(inputs=2, kind="as is", title="nll_loss", internal=True)
+def row_nll(x, ids, text="", ignore=-100, reduction="mean"):
+    """-x[id] of each row of x (rows, classes), 0 where ignored. `text`: what check_ids() says of an id that is no class."""
+    losses, (_, found) = row_losses(x), checked(ids, text, x.shape[1], ignore)
     if x.size:
         launch("row", nll_row, (losses,), (x, ids), (ignore, x.shape[1], x.shape[0], 1))
-    return batch_loss(losses, found, reduction), {}
+    return batch_loss(losses, found, reduction), {"found": found}
 
 
 @row_nll.backward
@@ -210,13 +211,13 @@ def row_nll_dx(g, ids, found, shapes, ignore, reduction):
     dx = like(g, shapes[0])
     if dx.size:
         launch("row", nll_dx_row, (dx,), (g, ids, found), (ignore, reduction == "mean", reduction == "none", *shapes[0]))
-    return dx, None, None
+    return dx, None
 
 
 @row_nll.graph
 def row_nll_ddx(g, ids, found, shapes, ignore, reduction):
     target, share = targets(ids, found, like(g, shapes[0]), 0.0, ignore, reduction)
-    return neg(target * share * (reshape(g, (g.size, 1)) if reduction == "none" else g)), None, None
+    return neg(target * share * (reshape(g, (g.size, 1)) if reduction == "none" else g)), None
 
 
 @composed(home="both")
@@ -229,12 +230,12 @@ def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int = -10
     """
     x, target = tensors_of("nll_loss", x, target)
     rows, shape = classes_last("nll_loss", x, target)
-    ids, found = class_ids("nll_loss", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
+    ids, text = class_ids("nll_loss", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows, ignore = rows if rows.dtype in FLOATS else cast(rows, float32), int(ignore_index)
     if weight is None:
-        loss = row_nll(rows, ids, found, ignore, reduction)
+        loss = row_nll(rows, ids, text, ignore, reduction)
     else:
-        losses = row_nll(rows, ids, found, ignore, "none")
-        loss = weighted(losses, ids, class_weights("nll_loss", weight, rows), ignore, reduction)
+        losses = row_nll(rows, ids, text, ignore, "none")
+        loss = weighted(losses, reshape(ids, (ids.size,)), class_weights("nll_loss", weight, rows), ignore, reduction)
     loss = narrowed(loss, rows.dtype)
     return reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss

@@ -20,7 +20,7 @@ from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape, write_strided
 from ..dtypes import FLOATS, bfloat16, is_count
 from ..engine.kept import number
-from .class_ids import class_ids
+from .class_ids import checked, class_ids
 from .cross_entropy import batch_loss, gradient_of, smoothed, targets
 from .loss_bodies import cross_entropy_row
 from .products import linear
@@ -131,7 +131,8 @@ def linear_cross_entropy(
     label_smoothing, z_loss = smoothed(name, label_smoothing, z_loss)
     common_dtype(name, given, "float")
     weight, bias = (t if t is None or t.dtype == x.dtype else cast(t, x.dtype) for t in (weight, bias))
-    ids, found = class_ids(name, target, x.device, x.shape[:-1], weight.shape[0], ignore_index, reduction)
+    ids, text = class_ids(name, target, x.device, x.shape[:-1], weight.shape[0], ignore_index, reduction)
+    ids, found = checked(ids, text, weight.shape[0], int(ignore_index))
     rows = reshape(x, (ids.size, x.shape[-1]))
     if chunk is None:
         chunk = max(1, min(rows.shape[0], max(rows.size, ENOUGH) // max(1, weight.shape[0])))

@@ -21,7 +21,7 @@ from ..core.pointwise import define
 from ..core.words import abs, exp_down, maximum, select
 from ..dtypes import INTEGERS, checked_number, int64
 from .activations import sigmoid
-from .class_ids import checked_ids, class_weights
+from .class_ids import asked_ids, checked, class_weights
 from .losses import bce_logits_op, pair, reduced, rescaled
 from .picking import along_at, counted
 from .rounding import clamp
@@ -114,7 +114,7 @@ def multi_margin_loss(
     x, target = tensors_of(name, x, target)
     rows, shape = rows_of(name, x)
     shape = shape or target.shape[:1]  # a single row's id may have an axis
-    ids, _ = checked_ids(name, target, x.device, shape, rows.shape[1])
+    ids, _ = checked(*asked_ids(name, target, x.device, shape, rows.shape[1]), rows.shape[1])
     count, classes = rows.shape
     own, skip = along_at(rows, ids, classes, 1, 1, (count, 1)), eq(reshape(ids, (count, 1)), counted(classes, int64, rows.device))
     losses = gap_op(skip, own, rows, margin=checked_number(name, "margin", margin))
