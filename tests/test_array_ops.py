@@ -193,6 +193,7 @@ def test_names_of_both_libraries():
         (lambda x: fp.scatter(x, 0, [[0]], x, mode="typo"), TypeError, "mode"),
         (lambda x: fp.scatter(x, 0, [[0]], x, reduce="sum"), ValueError, "scatter: unknown reduce: 'sum'"),
         (lambda x: fp.scatter(x, 1, [[3]], x).numpy(), IndexError, r"scatter: index out of range: 3 at position \(0, 0\)"),
+        (lambda x: fp.scatter_add(x, 1, [[3]], x).numpy(), IndexError, r"scatter_add: index out of range: 3 at position \(0, 0\)"),
         (lambda x: fp.scatter(x, 0, [[0] * 4], x), ValueError, "scatter: index .* do not fit"),
         (lambda x: fp.scatter(x, 0, [[0]], x.to(fp.float64)), TypeError, "scatter: x and src are of two types"),
         (lambda x: fp.scatter_reduce(x, 0, [[0]], x, "max"), RuntimeError, "scatter_reduce: unknown reduce: 'max'"),

@@ -154,7 +154,7 @@ def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None =
         if isinstance(src, SCALARS):
             x = Tensor.of("scatter", x)
             src = filled(index.shape if isinstance(index, Tensor) else np.shape(index), src, x.dtype, x.device)
-        return scatter_reduce(x, axis, index, src, kinds[reduce])
+        return scattered("scatter", x, axis, index, src, kinds[reduce], True)
     if isinstance(src, SCALARS):
         _, spots, _ = spots_of("scatter", x, axis, index)
         return shaped(spots.put(src), np.shape(x) if not isinstance(x, Tensor) else x.shape)
@@ -171,7 +171,7 @@ def scatter_add(x: Any, axis: int, index: Any, src: Any) -> Any:
     >>> fp.scatter_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
     [0.0, 0.0, 11.0]
     """
-    return scatter_reduce(x, axis, index, src, "sum")
+    return scattered("scatter_add", x, axis, index, src, "sum", True)
 
 
 @composed
@@ -185,8 +185,12 @@ def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include
     """
     if reduce not in REDUCES:
         raise ShapeError(f"scatter_reduce: unknown reduce: {reduce!r}. Use one of {', '.join(REDUCES)}.")
-    x = Tensor.of("scatter_reduce", x, getattr(src, "device", None))
-    line, spots, src = spots_of("scatter_reduce", x, axis, index, fitting("scatter_reduce", x, src))
+    return scattered("scatter_reduce", x, axis, index, src, reduce, include_self)
+
+
+def scattered(name: str, x: Any, axis: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
+    x = Tensor.of(name, x, getattr(src, "device", None))
+    line, spots, src = spots_of(name, x, axis, index, fitting(name, x, src))
     if not spots.size:
         return x
     return narrowed(shaped(REDUCES[reduce](widened(line), spots, widened(src), bool(include_self)), x.shape), x.dtype)
