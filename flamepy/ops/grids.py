@@ -35,9 +35,8 @@ SHARES = {  # of each number that counts along an axis: of t, t ** 2 and t ** 3 
     "bilinear": ((1.0, -1.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)),
     "bicubic": ((0.0, -0.75, 1.5, -0.75), (1.0, 0.0, -2.25, 1.25), (0.0, 0.75, 1.5, -1.25), (0.0, 0.0, -0.75, 0.75)),
 }
-How = tuple[
-    int, int, bool
-]  # how many numbers count along an axis; 0, 1, 2 for zeros, the border, a reflection; whether corners are aligned
+# How many numbers count along an axis; 0, 1, 2 for zeros, the border, a reflection; whether corners are aligned.
+How = tuple[int, int, bool]
 
 
 @composed(home="functional")

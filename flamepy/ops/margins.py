@@ -26,7 +26,7 @@ from .losses import bce_logits_op, pair, reduced, rescaled
 from .picking import along_at, counted
 from .rounding import clamp
 from .scans import cumsum
-from .shape_more import unsqueeze
+from .shape_more import shaped, unsqueeze
 from .widening import widened
 
 soft_margin_op = define(
@@ -121,7 +121,7 @@ def multi_margin_loss(
     losses = mean(losses if p == 1 else square(losses), axis=1)
     if weight is not None:
         losses = mul(losses, class_weights(name, weight, rows)[ids])
-    return reduced(name, losses if losses.shape == shape else reshape(losses, shape), reduction, x.dtype)
+    return reduced(name, shaped(losses, shape), reduction, x.dtype)
 
 
 @composed(home="functional")
@@ -149,7 +149,7 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
     counts = mul(listed, cast(eq(sum_op(own, axis=1, keepdims=True), 0), rows.dtype))
     own = along_at(rows, ids, classes, classes, 1, (*ids.shape, 1))
     losses = div(sum_op(gap_op(eq(counts, 0.0), own, unsqueeze(rows, 1)), axis=(1, 2)), float(classes))
-    return reduced(name, losses if losses.shape == shape else reshape(losses, shape), reduction, x.dtype)
+    return reduced(name, shaped(losses, shape), reduction, x.dtype)
 
 
 @composed(home="functional")

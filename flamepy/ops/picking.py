@@ -123,11 +123,6 @@ def added_slices_dx(g, shapes, index, inner):
     return g, rows_at(g, index, inner, shapes[1]), None
 
 
-def shaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """x, if it has this shape; else reshaped."""
-    return x if x.shape == shape else reshape(x, shape)
-
-
 gathered, index_added = titled(along_at, "gather"), titled(added_along, "index_add")
 selected = titled(slices_at, "index_select"), titled(along_at, "index_select")
 

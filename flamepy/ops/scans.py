@@ -24,9 +24,9 @@ from ..core.tensor import Tensor
 from ..core.words import abs, exp, maximum, select
 from ..dtypes import FLOATS, as_dtype, bool_, checked_int, float64, int64
 from .joining import cat
-from .picking import picked_along, shaped
+from .picking import picked_along
 from .reduce_more import floats_only
-from .shape_more import narrow
+from .shape_more import narrow, shaped
 from .widening import narrowed, widened
 
 

@@ -23,8 +23,9 @@ from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..core.words import maximum, minimum, select
 from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float64, int64
-from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse, shaped
+from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse
 from .scans import recurrence, shifted
+from .shape_more import shaped
 from .sorting import row_order
 from .widening import narrowed, widened
 

@@ -14,6 +14,11 @@ from ..core.tensor import Tensor
 from ..dtypes import checked_int
 
 
+def shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """x, if it has this shape; else reshaped."""
+    return x if x.shape == shape else reshape(x, shape)
+
+
 @composed
 def flatten(x: Any, start_axis: int = 0, end_axis: int = -1) -> Any:
     """Merge the axes from start_axis to end_axis into one. Shapes: (a, b, c) gives (a * b * c,). Raises ShapeError.

@@ -25,11 +25,11 @@ from ..core.ops.shape import broadcast_to, permute, reshape, transpose
 from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import FLOATS, checked_int, float32, float64, int32, int64
-from .picking import integers, picked_along, shaped
+from .picking import integers, picked_along
 from .reduce_more import argmax, no_pair
 from .rows import over_rows
 from .scans import Found, recurrence, shifted
-from .shape_more import narrow
+from .shape_more import narrow, shaped
 from .spellings import lerp
 from .variance import from_rows, in_rows
 from .widening import narrowed

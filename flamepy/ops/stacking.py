@@ -15,13 +15,14 @@ from ..core.ops.shape import broadcast_to, contiguous_strides, read_strided, res
 from ..core.tensor import Tensor
 from ..dtypes import is_count
 from .joining import cat, joined, listed, narrowed
+from .shape_more import shaped
 
 
 # ---- more axes -------------------------------------------------------------------------------------------------------------------
 def with_axes(name: str, xs: tuple, more: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Any:
     """One tensor, or a list of several, each with more axes of size 1."""
     given = xs[0] if len(xs) == 1 and isinstance(xs[0], list | tuple) and any([isinstance(x, Tensor) for x in xs[0]]) else xs
-    found = [x if more(x.shape) == x.shape else reshape(x, more(x.shape)) for x in tensors_of(name, *given)]
+    found = [shaped(x, more(x.shape)) for x in tensors_of(name, *given)]
     return found[0] if given is xs and len(found) == 1 else found
 
 

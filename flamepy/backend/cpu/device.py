@@ -153,16 +153,6 @@ class CpuStream(HostStream):
         return import_module(".runtime.walk", __package__).CpuRun(steps)  # type: ignore[no-any-return]
 
 
-def bits_written(s: Step, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
-    """The same for a few numbers that are copied as they are to a new buffer of another type."""
-    out = s.outs[0]
-    size, dtype = fresh[out.number - given] if out.number >= given else (0, out.dtype)
-    fits = out.offset == 0 < size <= FEW and size * dtype.itemsize == out.size * out.dtype.itemsize
-    if not fits or getattr(s.kernel, "formula", None) is not copying().same:
-        return None
-    return Step(lambda y, x: np.copyto(y.view(x.dtype), x), (Spot(out.number),), s.ins, ())
-
-
 def written(s: Any, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
     """A planned call's step as a launch of whole buffers: so is what fills a new one with whole numbers of the host, as places in the
     random numbers are. What is required of a new whole number stays as it is. None for anything else."""
@@ -176,6 +166,16 @@ def written(s: Any, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
         return s if isinstance(s.act, Required) and len(s.buffers) == 1 else None
     pack, act = Struct(f"{fresh[spot.number - given][0]}q").pack_into, s.act
     return Step(lambda data: pack(data, 0, *act()), s.buffers, (), ())
+
+
+def bits_written(s: Step, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
+    """The same for a step that copies a few numbers as they are to a new buffer of another type."""
+    out = s.outs[0]
+    size, dtype = fresh[out.number - given] if out.number >= given else (0, out.dtype)
+    fits = out.offset == 0 < size <= FEW and size * dtype.itemsize == out.size * out.dtype.itemsize
+    if not fits or getattr(s.kernel, "formula", None) is not copying().same:
+        return None
+    return Step(lambda y, x: np.copyto(y.view(x.dtype), x), (Spot(out.number),), s.ins, ())
 
 
 class CpuDevice(Device):
