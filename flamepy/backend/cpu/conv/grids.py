@@ -115,9 +115,10 @@ def look_up(at, share, spots, parts, grid, count, shares, sizes):
     """For each number that counts for so many places: where in the image it is (-1: outside), and its share. spots and parts have both for
     each axis by itself. PLACES apart: the four numbers of an axis, the corners."""
     axes, taps = sizes[6], sizes[7]
+    room = share[:count], share[PLACES : PLACES + count], share[2 * PLACES : 2 * PLACES + count], share[3 * PLACES : 3 * PLACES + count]
     for a in range(axes):  # a place names the last axis first
         on, n = slice(4 * a * PLACES, (4 * a + 4) * PLACES), sizes[4 - a]
-        along_axis(spots[on], parts[on], grid[a:], count, n, axes, taps, sizes[8], sizes[9] != 0, shares[20 * a : 20 * a + 20])
+        along_axis(spots[on], parts[on], room, grid[a:], axes, n, taps, sizes[8], sizes[9] != 0, shares[20 * a : 20 * a + 20])
     for k in range(corners(sizes)):
         own, mine, rest, step = at[k * PLACES : k * PLACES + count], share[k * PLACES : k * PLACES + count], k, 1
         for a in range(axes):
@@ -137,42 +138,59 @@ def joined(at, share, spots, parts, step):
         share[i] *= parts[i]
 
 
-def along_axis(spots, parts, grid, count, n, axes, taps, outside, align, shares):
+def along_axis(spots, parts, room, grid, axes, n, taps, outside, align, shares):
     """Of an axis of n numbers those around each place. Of four they are brought inside, of fewer the place is; where shares have a slope
-    it turns with a reflection, and is 0 at the border."""
-    for i in range(count):
-        place = grid[i * axes] + 1.0
-        place = place * (real(n - 1) / 2.0) if align else (place * real(n) - 1.0) / 2.0
-        slope = 1.0
-        if taps < 4:
-            place, slope = inside(place, n, outside, align)
-        first = rint(place) if taps == 1 else floor(place)
-        t = 0.0 if taps == 1 else place - first
-        for k in range(taps):
-            c, spot = 5 * k, first + real(k - taps // 4)
-            spot = inside(spot, n, outside, align)[0] if taps == 4 else spot
-            there = (spot >= 0.0) & (spot <= real(n - 1))
-            spots[k * PLACES + i] = select(there, np.int64(select(there, spot, 0.0)), -1)
-            share = shares[c] + t * (shares[c + 1] + t * (shares[c + 2] + t * shares[c + 3]))
-            parts[k * PLACES + i] = share * slope if shares[c + 4] != 0 else share
+    it turns with a reflection, and is 0 at the border. One step after the other for all places: each of them vectorises."""
+    first, on, slope = room[0], room[1], room[2]
+    scale, shift, half = (real(n - 1) / 2.0, 0.0, 1.0) if align else (real(n), 1.0, 0.5)
+    for i in range(np.uintp(first.size)):
+        first[i], slope[i] = ((grid[i * np.uintp(axes)] + 1.0) * scale - shift) * half, 1.0
+    if taps < 4:
+        bring_inside(first, slope, n, outside, align)
+    for i in range(first.size):
+        spot = rint(first[i]) if taps == 1 else floor(first[i])
+        on[i] = 0.0 if taps == 1 else first[i] - spot
+        first[i] = spot
+    for k in range(taps):
+        own, share, c = spots[k * PLACES : k * PLACES + first.size], parts[k * PLACES : k * PLACES + first.size], shares[5 * k : 5 * k + 5]
+        for i in range(share.size):
+            share[i] = first[i] + real(k - taps // 4)
+        if taps == 4:
+            bring_inside(share, room[3], n, outside, align)
+        put_spots(own, share, real(n - 1))
+        put_shares(share, on, slope, c[0], c[1], c[2], c[3], c[4] != 0)
 
 
-def inside(place, n, outside, align):
-    """(a place brought inside as the mode says, how fast it moves there)."""
-    slope, last = 1.0, real(n - 1)
-    if outside == 2:
-        low, span = (0.0, last) if align else (-0.5, real(n))
-        if span == 0.0:
-            return place * 0.0, 0.0
-        away = abs_word(place - low)
-        turns = floor(away / span)
-        rest, back = away - turns * span, floor(turns * 0.5) * 2.0 != turns
-        slope = sign(place - low) * select(back, -1.0, 1.0)
-        place = select(back, (span + low) - rest, rest + low)
+def put_spots(spots, places, last):
+    for i in range(spots.size):
+        there = (places[i] >= 0.0) & (places[i] <= last)
+        spots[i] = select(there, np.int64(np.int32(select(there, places[i], 0.0))), -1)
+
+
+def put_shares(out, on, slope, a, b, c, d, turns):
+    for i in range(out.size):
+        share = a + on[i] * (b + on[i] * (c + on[i] * d))
+        out[i] = share * slope[i] if turns else share
+
+
+def bring_inside(places, slopes, n, outside, align):
+    """Bring places inside as the mode says; slopes: how fast they move there."""
+    last, low, span = real(n - 1), 0.0 if align else -0.5, real(n - 1) if align else real(n)
+    if outside == 2 and span == 0.0:
+        fill_run(places, 0.0)
+        fill_run(slopes, 0.0)
+    elif outside == 2:
+        for i in range(places.size):
+            away = abs_word(places[i] - low)
+            turns = floor(away / span)
+            rest, back = away - turns * span, floor(turns * 0.5) * 2.0 != turns
+            slopes[i] = sign(places[i] - low) * select(back, -1.0, 1.0)
+            places[i] = select(back, (span + low) - rest, rest + low)
     if outside > 0:
-        slope = select((place > 0.0) & (place < last), slope, 0.0)
-        place = select(place < 0.0, 0.0, select(place > last, last, place))
-    return place, slope
+        for i in range(places.size):
+            place = places[i]
+            slopes[i] = select((place > 0.0) & (place < last), slopes[i], 0.0)
+            places[i] = select(place < 0.0, 0.0, select(place > last, last, place))
 
 
 # ---- launchers ----
