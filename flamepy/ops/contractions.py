@@ -26,6 +26,7 @@ from ..core.ops.shape import contiguous_strides, permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, INTEGERS, checked_int
 from .rearranging import strided
+from .shape_more import shaped
 from .widening import narrowed, widened
 
 Labels = tuple[Any, ...]
@@ -64,19 +65,17 @@ def pair(a: Named, b: Named, needed: set, out: Labels) -> Named:
         return multiplied(a, b, (*stack, *rows, *columns), summed)
     size = dict(zip((*a.labels, *b.labels), (*a.x.shape, *b.x.shape), strict=True))
     counts = [math.prod([size[n] for n in group]) for group in (stack, rows, summed, columns)]
-    x, ta = matrix(a, stack, rows, summed, counts[:1], counts[1], counts[2])
-    w, tb = matrix(b, stack, summed, columns, counts[:1], counts[2], counts[3])
-    if not stack:
-        x, w = reshape(x, x.shape[1:]), reshape(w, w.shape[1:])
+    x, ta = matrix(a, stack, rows, summed, counts[: len(stack[:1])], counts[1], counts[2])
+    w, tb = matrix(b, stack, summed, columns, counts[: len(stack[:1])], counts[2], counts[3])
     labels = (*stack, *rows, *columns)
-    return Named(reshape(product(x, w, ta, tb), tuple([size[n] for n in labels])), labels)
+    return Named(shaped(product(x, w, ta, tb), tuple([size[n] for n in labels])), labels)
 
 
 def matrix(x: Named, stack: list, rows: list, columns: list, first: list, n: int, m: int) -> tuple[Any, bool]:
     """A stack of (n, m) matrices, or of their transposes where these lie there already; whether they are transposed."""
     turned = x.labels == (*stack, *columns, *rows) and x.labels != (*stack, *rows, *columns)
     moved = x.x if turned else x.moved((*stack, *rows, *columns))
-    return reshape(moved, (*first, m, n) if turned else (*first, n, m)), turned
+    return shaped(moved, (*first, m, n) if turned else (*first, n, m)), turned
 
 
 def multiplied(a: Named, b: Named, labels: Labels, summed: list) -> Named:

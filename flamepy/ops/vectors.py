@@ -12,13 +12,14 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.inputs import common_dtype
 from ..core.op import like
 from ..core.ops.axes import composed, one_axis, tensors_of
-from ..core.ops.matrices import matmul
+from ..core.ops.matrices import cotangents, matmul, product
 from ..core.ops.pointwise import abs_op, add, mul, sub, where
 from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.words import select
 from ..dtypes import FLOATS, is_number
+from ..engine.autocast import here
 from .contractions import einsum
 from .powers import pow as pow_op
 from .rearranging import roll
@@ -142,17 +143,36 @@ def bmm(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
-def added(name: str, x: Any, times: Any, a: Any, b: Any, beta: float, alpha: float) -> Any:
-    """beta * x + alpha * times(a, b); with beta 0 x is not looked at, as in PyTorch. 16-bit floats are rounded once."""
+@custom(inputs=3, kind="as is", title="matmul", internal=True)
+def added_product(x, a, b, name="", beta=1, alpha=1):
+    """beta x + alpha times the product of that name; with beta 0 x is not looked at."""
+    y = scaled(TIMES[name](a, b), alpha)
+    if y.shape != (found := add(scaled(x, beta), y)).shape:
+        raise ShapeError(f"{name}: what is added has another shape than the product: {x.shape}, {y.shape}. It must broadcast to that.")
+    return found
+
+
+def scaled(x: Any, factor: float) -> Any:
+    return where(False, x, 0.0) if factor == 0 else x if factor == 1 else mul(x, factor)
+
+
+@added_product.differentiable
+def added_product_dx(g, a, b, wanted, shapes, name, beta, alpha):
+    dy = mul(g, alpha) if alpha != 1 and any(wanted[1:]) else g
+    if name != "addr":
+        return scaled(g, beta), *cotangents(product, dy, a, b, wanted[1:], shapes[1:], False, False)
+    return scaled(g, beta), product(dy, b, False, False) if wanted[1] else None, product(dy, a, True, False) if wanted[2] else None
+
+
+def added(name: str, x: Any, a: Any, b: Any, beta: float, alpha: float) -> Any:
+    """added_product() of what has been checked. 16-bit floats are rounded once."""
     for what, value in (("beta", beta), ("alpha", alpha)):
         if not is_number(value):
             raise DTypeError(f"{name}: {what} is no number: {value!r}. Use a float.")
     x, a, b = tensors_of(name, x, a, b)
     dtype, (x, a, b) = common_dtype(name, (x, a, b), "number"), [widened(t) for t in (x, a, b)]
-    y = times(a, b) if alpha == 1 else mul(times(a, b), alpha)
-    if y.shape != (found := add(where(False, x, 0.0) if beta == 0 else x if beta == 1 else mul(x, beta), y)).shape:
-        raise ShapeError(f"{name}: what is added has another shape than the product: {x.shape}, {y.shape}. It must broadcast to that.")
-    return narrowed(found, dtype)
+    run = added_product if here.dtype is None else added_product.body  # of which autocast() sees the parts
+    return narrowed(run(x, a, b, name, beta, alpha), dtype)
 
 
 @composed
@@ -160,7 +180,7 @@ def addmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta x + alpha a @ b. Shapes: (n, k), (k, m) give (n, m), to which x broadcasts, else ShapeError.
     >>> fp.addmm(fp.tensor([1.0]), fp.ones(1, 3), fp.ones(3, 2)).tolist()
     [[4.0, 4.0]]"""
-    return added("addmm", x, mm, a, b, beta, alpha)
+    return added("addmm", x, a, b, beta, alpha)
 
 
 @composed
@@ -168,7 +188,7 @@ def addmv(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta x + alpha a @ b, of a matrix and a vector. Shapes: (n, k), (k,) give (n,), to which x broadcasts, else ShapeError.
     >>> fp.addmv(fp.tensor([1.0]), fp.ones(2, 3), fp.ones(3)).tolist()
     [4.0, 4.0]"""
-    return added("addmv", x, mv, a, b, beta, alpha)
+    return added("addmv", x, a, b, beta, alpha)
 
 
 @composed
@@ -177,7 +197,7 @@ def addr(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     >>> fp.addr(fp.tensor([1.0]), fp.ones(2), fp.ones(1)).tolist()
     [[2.0], [2.0]]"""
     a, b = of_axes("addr", (a, 1), (b, 1))
-    return added("addr", x, outer, a, b, beta, alpha)
+    return added("addr", x, a, b, beta, alpha)
 
 
 @composed
@@ -185,7 +205,7 @@ def baddbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any
     """beta x + alpha a @ b, of stacks. Shapes: (s, n, k), (s, k, m) give (s, n, m), to which x broadcasts, else ShapeError.
     >>> fp.baddbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
     [[[4.0]], [[4.0]]]"""
-    return added("baddbmm", x, bmm, a, b, beta, alpha)
+    return added("baddbmm", x, a, b, beta, alpha)
 
 
 @composed
@@ -194,7 +214,10 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     >>> fp.addbmm(fp.tensor([1.0]), fp.ones(2, 1, 3), fp.ones(2, 3, 1)).tolist()
     [[7.0]]"""
     a, b = of_axes("addbmm", (a, 3), (b, 3))
-    return added("addbmm", x, lambda a, b: einsum("snk,skm->nm", a, b), a, b, beta, alpha)
+    return added("addbmm", x, a, b, beta, alpha)
+
+
+TIMES = {"addmm": mm, "addmv": mv, "addr": outer, "baddbmm": bmm, "addbmm": lambda a, b: einsum("snk,skm->nm", a, b)}
 
 
 # ---- distances ---------------------------------------------------------------------------------------------------------------------
