@@ -20,7 +20,7 @@ BUDGETS = {
     "flamepy/backend/cuda": (400, "the device: its list of kernels; recurrent layers"),
     "flamepy/backend/cuda/attention": (1150, "attention on tensor cores, cuDNN"),
     "flamepy/backend/cuda/conv": (950, "convolution and pooling"),
-    "flamepy/emulator": (6550, "GPU kernels run and checked without a GPU"),
+    "flamepy/emulator": (6200, "GPU kernels run and checked without a GPU"),
     "flamepy/backend/cuda/loops": (2750, "maps, moves, folds, spans"),
     "flamepy/backend/cuda/products": (1800, "products on tensor cores, by warps and by groups of four, cuBLASLt"),
     "flamepy/backend/cuda/rows": (950, "one block for each row"),

@@ -96,3 +96,6 @@ LAST_PHASE = (1 << 27) - 1
 # ---- what can be wrong ---------------------------------------------------------------------------------------------------------------
 BOUNDS, ALIGNMENT, UNWRITTEN, RACE, TRAP, LANE, MASK, DEADLOCK = range(1, 9)
 ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE, READ_ONLY, INDEX_FAULT = range(9, 17)
+
+# ---- words of a warp that are 0 when a block begins ----------------------------------------------------------------------------------
+BLANK = PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, TAKEN_STEPS, MOVED, SINCE, POLLED, AHEAD, HELD, HOLD, JOINT

@@ -2,44 +2,7 @@
 
 from __future__ import annotations
 
-from .layout import (
-    ACTIVE,
-    AHEAD,
-    ALL_SYNCED,
-    ARRIVED,
-    BARRIER,
-    BARRIER_COUNT,
-    BARRIER_KIND,
-    BARRIER_PHASE,
-    COLLECTIVE,
-    DEADLOCK,
-    DIVERGED,
-    EXISTS,
-    EXIT,
-    EXITED,
-    FIRST,
-    FIRST_THREAD,
-    HELD,
-    KINDS,
-    LANE_PC,
-    LINES,
-    MOVED,
-    NOBODY,
-    OTHER,
-    PC,
-    PHASE,
-    RESULT,
-    SHARED,
-    SYNC_TURNS,
-    SYNCED,
-    THREADS,
-    VOTES,
-    WAIT_AT,
-    WAITING,
-    WARP_BASE,
-    WARP_BYTES,
-    WARPS,
-)
+from . import layout
 from .runtime_check import group_of
 from .runtime_order import join
 from .runtime_words import fail, inlined, ones, peek32, plain, poke32, set_word, word
@@ -47,87 +10,87 @@ from .runtime_words import fail, inlined, ones, peek32, plain, poke32, set_word,
 
 @inlined
 def warp_at(launch, index):
-    return word(launch, WARP_BASE) + index * word(launch, WARP_BYTES)
+    return word(launch, layout.WARP_BASE) + index * word(launch, layout.WARP_BYTES)
 
 
 @inlined
 def runnable(warp):
     """Lanes that have not ended and do not wait."""
-    return word(warp, EXISTS) & ~word(warp, EXITED) & ~word(warp, WAITING) & ~word(warp, HELD)
+    return word(warp, layout.EXISTS) & ~word(warp, layout.EXITED) & ~word(warp, layout.WAITING) & ~word(warp, layout.HELD)
 
 
 @plain
 def choose(warp):
     """The lanes at the lowest block run next. Lanes at EXIT have ended."""
     lanes = runnable(warp)
-    best, other, active = NOBODY, NOBODY, 0
+    best, other, active = layout.NOBODY, layout.NOBODY, 0
     for lane in range(32):
         if lanes >> lane & 1:
-            at = peek32(warp + LANE_PC + 4 * lane)
-            if at == EXIT:
-                set_word(warp, EXITED, word(warp, EXITED) | 1 << lane)
+            at = peek32(warp + layout.LANE_PC + 4 * lane)
+            if at == layout.EXIT:
+                set_word(warp, layout.EXITED, word(warp, layout.EXITED) | 1 << lane)
             elif at < best:
                 best, other, active = at, best, 1 << lane
             elif at == best:
                 active |= 1 << lane
             elif at < other:
                 other = at
-    set_word(warp, PC, best)
-    set_word(warp, OTHER, other)
-    set_word(warp, ACTIVE, active)
+    set_word(warp, layout.PC, best)
+    set_word(warp, layout.OTHER, other)
+    set_word(warp, layout.ACTIVE, active)
 
 
 @plain
 def choose_still(launch, warp):
     """Lanes that have not run for long go ahead, up to where the warp does something together; those that ran all the time wait."""
-    lanes = runnable(warp) & ~word(warp, MOVED)
-    best, active = NOBODY, 0
+    lanes = runnable(warp) & ~word(warp, layout.MOVED)
+    best, active = layout.NOBODY, 0
     for lane in range(32):
         if lanes >> lane & 1:
-            at = peek32(warp + LANE_PC + 4 * lane)
-            if at < best and peek32(word(launch, KINDS) + 4 * at) & COLLECTIVE == 0:
+            at = peek32(warp + layout.LANE_PC + 4 * lane)
+            if at < best and peek32(word(launch, layout.KINDS) + 4 * at) & layout.COLLECTIVE == 0:
                 best, active = at, 1 << lane
             elif at == best:
                 active |= 1 << lane
     if active:
-        set_word(warp, PC, best)
-        set_word(warp, OTHER, NOBODY)
-        set_word(warp, ACTIVE, active)
-        set_word(warp, AHEAD, 1)
+        set_word(warp, layout.PC, best)
+        set_word(warp, layout.OTHER, layout.NOBODY)
+        set_word(warp, layout.ACTIVE, active)
+        set_word(warp, layout.AHEAD, 1)
 
 
 @inlined
 def send(warp, lanes, to):
     for lane in range(32):
         if lanes >> lane & 1:
-            poke32(warp + LANE_PC + 4 * lane, to)
+            poke32(warp + layout.LANE_PC + 4 * lane, to)
 
 
 @plain
 def wait(launch, warp, pc, lanes):
     """Lanes came to a barrier of the block. All of a warp wait at one instruction."""
-    waiting = word(warp, WAITING)
+    waiting = word(warp, layout.WAITING)
     if waiting:
         for lane in range(32):
-            if waiting >> lane & 1 and peek32(warp + WAIT_AT + 4 * lane) != pc:
-                first, late = word(warp, FIRST_THREAD), 0
+            if waiting >> lane & 1 and peek32(warp + layout.WAIT_AT + 4 * lane) != pc:
+                first, late = word(warp, layout.FIRST_THREAD), 0
                 while not lanes >> late & 1:
                     late += 1
-                fail(launch, DIVERGED, pc, first + late, 0, 0, peek32(warp + WAIT_AT + 4 * lane), first + lane)
+                fail(launch, layout.DIVERGED, pc, first + late, 0, 0, peek32(warp + layout.WAIT_AT + 4 * lane), first + lane)
     for lane in range(32):
         if lanes >> lane & 1:
-            poke32(warp + WAIT_AT + 4 * lane, pc)
-    set_word(warp, WAITING, waiting | lanes)
+            poke32(warp + layout.WAIT_AT + 4 * lane, pc)
+    set_word(warp, layout.WAITING, waiting | lanes)
 
 
 @inlined
 def arrived(launch, barrier):
     """Threads that wait at a barrier, or came by."""
-    found = word(launch, ARRIVED + barrier)
-    for index in range(word(launch, WARPS)):
+    found = word(launch, layout.ARRIVED + barrier)
+    for index in range(word(launch, layout.WARPS)):
         warp = warp_at(launch, index)
-        if word(warp, BARRIER) == barrier:
-            found += ones(word(warp, WAITING))
+        if word(warp, layout.BARRIER) == barrier:
+            found += ones(word(warp, layout.WAITING))
     return found
 
 
@@ -135,48 +98,48 @@ def arrived(launch, barrier):
 def apart(launch, barrier):
     """Whether warps wait for the whole block at barriers on different lines of Python."""
     line, first, thread = 0, 0, 0
-    for index in range(word(launch, WARPS)):
+    for index in range(word(launch, layout.WARPS)):
         warp = warp_at(launch, index)
-        waiting = word(warp, WAITING)
-        if waiting and word(warp, BARRIER) == barrier and word(warp, BARRIER_COUNT) == 0:
+        waiting = word(warp, layout.WAITING)
+        if waiting and word(warp, layout.BARRIER) == barrier and word(warp, layout.BARRIER_COUNT) == 0:
             lane = 0
             while not waiting >> lane & 1:
                 lane += 1
-            at = peek32(warp + WAIT_AT + 4 * lane)
-            mine = peek32(word(launch, LINES) + 4 * at)
+            at = peek32(warp + layout.WAIT_AT + 4 * lane)
+            mine = peek32(word(launch, layout.LINES) + 4 * at)
             if line and mine and mine != line:
-                fail(launch, DIVERGED, at, word(warp, FIRST_THREAD) + lane, 0, 0, first, thread)
+                fail(launch, layout.DIVERGED, at, word(warp, layout.FIRST_THREAD) + lane, 0, 0, first, thread)
             if line == 0:
-                line, first, thread = mine, at, word(warp, FIRST_THREAD) + lane
+                line, first, thread = mine, at, word(warp, layout.FIRST_THREAD) + lane
 
 
 @plain
 def release(launch, barrier):
     """A full barrier lets its threads go: a new phase begins. bar.red leaves its result."""
     total, everyone, came = 0, 1, 0
-    for index in range(word(launch, WARPS)):
+    for index in range(word(launch, layout.WARPS)):
         warp = warp_at(launch, index)
-        if word(warp, WAITING) and word(warp, BARRIER) == barrier:
-            total += ones(word(warp, VOTES) & word(warp, WAITING))
-            came += ones(word(warp, WAITING))
-            if word(warp, WAITING) & ~word(warp, VOTES):
+        if word(warp, layout.WAITING) and word(warp, layout.BARRIER) == barrier:
+            total += ones(word(warp, layout.VOTES) & word(warp, layout.WAITING))
+            came += ones(word(warp, layout.WAITING))
+            if word(warp, layout.WAITING) & ~word(warp, layout.VOTES):
                 everyone = 0
-    phase = word(launch, PHASE) + 1
-    set_word(launch, PHASE, phase)
-    whole = came == word(launch, THREADS)  # a barrier of some warps orders these alone
+    phase = word(launch, layout.PHASE) + 1
+    set_word(launch, layout.PHASE, phase)
+    whole = came == word(launch, layout.THREADS)  # a barrier of some warps orders these alone
     if whole:
-        set_word(launch, BARRIER_PHASE, phase)
-        set_word(group_of(launch, SHARED), FIRST, phase)
+        set_word(launch, layout.BARRIER_PHASE, phase)
+        set_word(group_of(launch, layout.SHARED), layout.FIRST, phase)
     join(launch, barrier, phase, whole)
-    set_word(launch, ARRIVED + barrier, 0)
-    for index in range(word(launch, WARPS)):
+    set_word(launch, layout.ARRIVED + barrier, 0)
+    for index in range(word(launch, layout.WARPS)):
         warp = warp_at(launch, index)
-        if word(warp, WAITING) and word(warp, BARRIER) == barrier:
-            kind = word(warp, BARRIER_KIND)
-            set_word(warp, RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
-            set_word(warp, WAITING, 0)
-            set_word(warp, SYNCED, 0)
-            set_word(warp, ALL_SYNCED, phase * SYNC_TURNS)
+        if word(warp, layout.WAITING) and word(warp, layout.BARRIER) == barrier:
+            kind = word(warp, layout.BARRIER_KIND)
+            set_word(warp, layout.RESULT, total if kind == 1 else (everyone if kind == 2 else int(total > 0)))
+            set_word(warp, layout.WAITING, 0)
+            set_word(warp, layout.SYNCED, 0)
+            set_word(warp, layout.ALL_SYNCED, phase * layout.SYNC_TURNS)
             choose(warp)
 
 
@@ -185,11 +148,11 @@ def let_go(launch):
     """All warps stand still: open the barriers that are full. False if there are none."""
     opened = False
     for barrier in range(16):
-        for index in range(word(launch, WARPS)):
+        for index in range(word(launch, layout.WARPS)):
             warp = warp_at(launch, index)
-            if word(warp, WAITING) and word(warp, BARRIER) == barrier:
-                wanted = word(warp, BARRIER_COUNT)
-                if arrived(launch, barrier) == (wanted if wanted else word(launch, THREADS)):
+            if word(warp, layout.WAITING) and word(warp, layout.BARRIER) == barrier:
+                wanted = word(warp, layout.BARRIER_COUNT)
+                if arrived(launch, barrier) == (wanted if wanted else word(launch, layout.THREADS)):
                     apart(launch, barrier)
                     release(launch, barrier)
                     opened = True
@@ -201,13 +164,13 @@ def let_go(launch):
 def stands_at(launch, thread):
     """The block at whose barrier this thread waits, or else another one; -1 if none does."""
     found = -1
-    for index in range(word(launch, WARPS)):
+    for index in range(word(launch, layout.WARPS)):
         warp = warp_at(launch, index)
         for lane in range(32):
-            mine = word(warp, FIRST_THREAD) + lane == thread
-            if word(warp, WAITING) >> lane & 1 and (mine or found < 0):
-                found = peek32(warp + WAIT_AT + 4 * lane)
-            if mine and word(warp, WAITING) >> lane & 1:
+            mine = word(warp, layout.FIRST_THREAD) + lane == thread
+            if word(warp, layout.WAITING) >> lane & 1 and (mine or found < 0):
+                found = peek32(warp + layout.WAIT_AT + 4 * lane)
+            if mine and word(warp, layout.WAITING) >> lane & 1:
                 return found
     return found
 
@@ -216,15 +179,15 @@ def stands_at(launch, thread):
 def stuck(launch):
     """Threads wait at a barrier that the others never reach: tell one of each."""
     waiting_at, thread, ended, other_at = -1, 0, -1, -1
-    for index in range(word(launch, WARPS)):
+    for index in range(word(launch, layout.WARPS)):
         warp = warp_at(launch, index)
         for lane in range(32):
-            if word(warp, WAITING) >> lane & 1:
-                at = peek32(warp + WAIT_AT + 4 * lane)
+            if word(warp, layout.WAITING) >> lane & 1:
+                at = peek32(warp + layout.WAIT_AT + 4 * lane)
                 if waiting_at < 0:
-                    waiting_at, thread = at, word(warp, FIRST_THREAD) + lane
+                    waiting_at, thread = at, word(warp, layout.FIRST_THREAD) + lane
                 elif at != waiting_at and other_at < 0:
                     other_at = at
-            elif word(warp, EXITED) >> lane & 1 and ended < 0:
-                ended = word(warp, FIRST_THREAD) + lane
-    fail(launch, DEADLOCK, waiting_at, thread, 0, 0, other_at, ended)
+            elif word(warp, layout.EXITED) >> lane & 1 and ended < 0:
+                ended = word(warp, layout.FIRST_THREAD) + lane
+    fail(launch, layout.DEADLOCK, waiting_at, thread, 0, 0, other_at, ended)

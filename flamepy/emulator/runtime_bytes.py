@@ -7,19 +7,7 @@ threads are no race, and each is remembered until its own byte is written.
 
 from __future__ import annotations
 
-from .layout import (
-    ALL_SYNCED,
-    ATOMIC_SEEN,
-    ATOMICS,
-    BYTES,
-    NARROW,
-    R_BYTES,
-    R_INSTRUCTIONS,
-    R_THREAD,
-    RACE,
-    WATCHING,
-    WRITES,
-)
+from . import layout
 from .runtime_races import bytes_of, conflict, limits, record, tell
 from .runtime_readers import add_readers, clash_with_readers
 from .runtime_words import inlined, peek64, plain, poke64, set_word, word
@@ -30,7 +18,7 @@ WHOLE = 15
 @inlined
 def touched(record):
     """The bytes of the word, one bit for each; none if they have records of their own."""
-    return record >> R_BYTES & WHOLE
+    return record >> layout.R_BYTES & WHOLE
 
 
 @inlined
@@ -41,14 +29,14 @@ def word_at(group, which, offset):
 @inlined
 def byte_at(group, which, offset, byte):
     """Where the record of one byte of a word lies: four for writers, four for atomic ones."""
-    return word(group, BYTES) + ((offset >> 2) * 8 + (which == ATOMICS) * 4 + byte) * 8
+    return word(group, layout.BYTES) + ((offset >> 2) * 8 + (which == layout.ATOMICS) * 4 + byte) * 8
 
 
 @inlined
 def are_whole(group, place, words, first):
     """Whether all writers of this launch, of a run of words, wrote whole words."""
     parts = 0
-    for which in (WRITES, ATOMICS):
+    for which in (layout.WRITES, layout.ATOMICS):
         records = word(group, which) + place
         for k in range(words):
             record = peek64(records + 8 * k)
@@ -71,13 +59,13 @@ def put(group, which, offset, byte, new, first):
         for k in range(4):
             poke64(byte_at(group, which, offset, k), old if touched(old) >> k & 1 else 0)
     poke64(byte_at(group, which, offset, byte), new)
-    poke64(at, new & ~(WHOLE << R_BYTES))
+    poke64(at, new & ~(WHOLE << layout.R_BYTES))
 
 
 @inlined
 def together(old, new):
     """Whether lanes of one warp do it at once."""
-    return (old ^ new) & R_INSTRUCTIONS == 0 and (old ^ new) >> (R_THREAD + 5) == 0
+    return (old ^ new) & layout.R_INSTRUCTIONS == 0 and (old ^ new) >> (layout.R_THREAD + 5) == 0
 
 
 @plain
@@ -100,42 +88,42 @@ def clash(launch, warp, group, which, offset, new, since, same):
 @plain
 def record_read(launch, warp, group, offset, size, thread, lanes, instruction, strong, address):
     """Lanes of a warp read one place, among them `thread`: against the last writers, for each of them."""
-    if word(launch, WATCHING) == 0:
+    if word(launch, layout.WATCHING) == 0:
         return
     if size < 4:
-        set_word(launch, NARROW, 1)
+        set_word(launch, layout.NARROW, 1)
     first, block, phase = limits(launch, group)
     for k in range(0, size, 4):
         new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
-        for which in (WRITES, ATOMICS):
+        for which in (layout.WRITES, layout.ATOMICS):
             old = peek64(word_at(group, which, offset + k))
             if old >= first and (old < block or old >= phase):
                 for lane in range(32):
                     if lanes >> lane & 1:
-                        mine = new & ~(31 << R_THREAD) | lane << R_THREAD
-                        old = clash(launch, warp, group, which, offset + k, mine, word(warp, ALL_SYNCED), 0)
+                        mine = new & ~(31 << layout.R_THREAD) | lane << layout.R_THREAD
+                        old = clash(launch, warp, group, which, offset + k, mine, word(warp, layout.ALL_SYNCED), 0)
                         if old:
-                            tell(launch, old, mine, RACE, 0, address + k)
+                            tell(launch, old, mine, layout.RACE, 0, address + k)
         add_readers(launch, warp, group, (offset + k >> 2) * 8, new, lanes)
 
 
 @plain
 def record_write(launch, warp, group, offset, size, thread, instruction, strong, same, address):
     """A lane writes: against the last writer and the readers. One value written by many lanes of one instruction is no race."""
-    if word(launch, WATCHING) == 0:
+    if word(launch, layout.WATCHING) == 0:
         return
     if size < 4:
-        set_word(launch, NARROW, 1)
+        set_word(launch, layout.NARROW, 1)
     if strong:
-        set_word(launch, ATOMIC_SEEN, 1)
+        set_word(launch, layout.ATOMIC_SEEN, 1)
     for k in range(0, size, 4):
         new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
-        for which in (WRITES, ATOMICS):
-            old = clash(launch, warp, group, which, offset + k, new, word(warp, ALL_SYNCED), same)
+        for which in (layout.WRITES, layout.ATOMICS):
+            old = clash(launch, warp, group, which, offset + k, new, word(warp, layout.ALL_SYNCED), same)
             if old:
-                tell(launch, old, new, RACE, 1, address + k)
+                tell(launch, old, new, layout.RACE, 1, address + k)
         clash_with_readers(launch, warp, group, (offset + k >> 2) * 8, new, address + k)
-        leave(group, ATOMICS if strong else WRITES, offset + k, new, limits(launch, group)[0])
+        leave(group, layout.ATOMICS if strong else layout.WRITES, offset + k, new, limits(launch, group)[0])
 
 
 @inlined

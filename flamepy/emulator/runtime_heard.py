@@ -6,35 +6,14 @@ either does), for warps and for barriers. A row may say too much, never too litt
 
 from __future__ import annotations
 
-from .layout import (
-    ALL_SYNCED,
-    BARRIER_PHASE,
-    BLOCK_NOW,
-    BLOCKS,
-    FENCED_HERE,
-    FIRST_THREAD,
-    HEARD,
-    INDEX,
-    KNOWN,
-    LAUNCH,
-    MET,
-    MET_OF,
-    PHASE,
-    ROW_BARRIERS,
-    ROW_STAMP,
-    ROW_WARPS,
-    ROW_WORDS,
-    ROWS,
-    SYNC_TURNS,
-    THREADS,
-)
+from . import layout
 from .runtime_words import inlined, peek64, plain, poke64, set_bytes, set_word, word
 
 
 @inlined
 def row_at(launch, row):
     """Where a row lies: its stamp (0: it is empty), then the times."""
-    return word(launch, ROWS) + 8 * row * (word(launch, BLOCKS) * word(launch, THREADS) + 1)
+    return word(launch, layout.ROWS) + 8 * row * (word(launch, layout.BLOCKS) * word(launch, layout.THREADS) + 1)
 
 
 @plain
@@ -43,28 +22,28 @@ def add_row(launch, to, source, stamp):
     to, source = row_at(launch, to), row_at(launch, source)
     if peek64(source) == 0:
         return
-    for k in range(1, word(launch, BLOCKS) * word(launch, THREADS) + 1):
+    for k in range(1, word(launch, layout.BLOCKS) * word(launch, layout.THREADS) + 1):
         poke64(to + 8 * k, max(peek64(to + 8 * k), peek64(source + 8 * k)))
     poke64(to, stamp)
 
 
 @plain
 def empty_row(launch, row):
-    if word(launch, ROWS) and peek64(row_at(launch, row)):
-        set_bytes(row_at(launch, row), 0, 8 * (word(launch, BLOCKS) * word(launch, THREADS) + 1))
+    if word(launch, layout.ROWS) and peek64(row_at(launch, row)):
+        set_bytes(row_at(launch, row), 0, 8 * (word(launch, layout.BLOCKS) * word(launch, layout.THREADS) + 1))
 
 
 @inlined
 def row_of_word(space, offset):
-    return ((offset >> 2) + (space << 9)) & (ROW_WORDS - 1)
+    return ((offset >> 2) + (space << 9)) & (layout.ROW_WORDS - 1)
 
 
 @plain
 def hear_word(warp, space, offset):
     """A lane sees a word. What it has seen already in this state, as who waits for it does again and again, costs nothing."""
-    launch = word(warp, LAUNCH)
-    if word(launch, ROWS):
-        row, mine = row_of_word(space, offset), ROW_WARPS + word(warp, INDEX)
+    launch = word(warp, layout.LAUNCH)
+    if word(launch, layout.ROWS):
+        row, mine = row_of_word(space, offset), layout.ROW_WARPS + word(warp, layout.INDEX)
         stamp = peek64(row_at(launch, row))
         if stamp != peek64(row_at(launch, mine)):
             add_row(launch, mine, row, stamp)
@@ -73,23 +52,23 @@ def hear_word(warp, space, offset):
 @plain
 def tell_word(warp, lane, space, offset):
     """A lane that made a fence writes a word: who sees it knows what the lane did, and what others did that it knew of."""
-    launch = word(warp, LAUNCH)
-    if word(launch, ROWS) == 0:
+    launch = word(warp, layout.LAUNCH)
+    if word(launch, layout.ROWS) == 0:
         return
-    row, stamp = row_of_word(space, offset), word(launch, ROW_STAMP) + 2
-    set_word(launch, ROW_STAMP, stamp)
-    add_row(launch, row, ROW_WARPS + word(warp, INDEX), stamp)
-    to = row_at(launch, row) + 8 * (1 + word(launch, BLOCK_NOW) * word(launch, THREADS))
-    first, met = word(warp, FIRST_THREAD), max(word(warp, MET), word(warp, ALL_SYNCED))
-    for thread in range(word(launch, THREADS)):
-        time, other = word(launch, BARRIER_PHASE) * SYNC_TURNS, thread - first
+    row, stamp = row_of_word(space, offset), word(launch, layout.ROW_STAMP) + 2
+    set_word(launch, layout.ROW_STAMP, stamp)
+    add_row(launch, row, layout.ROW_WARPS + word(warp, layout.INDEX), stamp)
+    to = row_at(launch, row) + 8 * (1 + word(launch, layout.BLOCK_NOW) * word(launch, layout.THREADS))
+    first, met = word(warp, layout.FIRST_THREAD), max(word(warp, layout.MET), word(warp, layout.ALL_SYNCED))
+    for thread in range(word(launch, layout.THREADS)):
+        time, other = word(launch, layout.BARRIER_PHASE) * layout.SYNC_TURNS, thread - first
         if other == lane:
-            time = max(time, (peek64(warp + FENCED_HERE + 8 * lane) + 1) * SYNC_TURNS)
+            time = max(time, (peek64(warp + layout.FENCED_HERE + 8 * lane) + 1) * layout.SYNC_TURNS)
         elif 0 <= other < 32:
             at = 256 * lane + 8 * other
-            time = max(time, met, peek64(warp + KNOWN + at), peek64(warp + MET_OF + at))
+            time = max(time, met, peek64(warp + layout.KNOWN + at), peek64(warp + layout.MET_OF + at))
         else:
-            time = max(time, peek64(warp + HEARD + 8 * (thread >> 5)) * SYNC_TURNS)
+            time = max(time, peek64(warp + layout.HEARD + 8 * (thread >> 5)) * layout.SYNC_TURNS)
         poke64(to + 8 * thread, max(peek64(to + 8 * thread), time))
     poke64(row_at(launch, row), stamp)
 
@@ -97,8 +76,8 @@ def tell_word(warp, lane, space, offset):
 @plain
 def barrier_row(launch, warp, barrier, leaves):
     """A warp tells a barrier what it knows, or hears what that does."""
-    if word(launch, ROWS):
-        mine, row = ROW_WARPS + word(warp, INDEX), ROW_BARRIERS + barrier
+    if word(launch, layout.ROWS):
+        mine, row = layout.ROW_WARPS + word(warp, layout.INDEX), layout.ROW_BARRIERS + barrier
         if leaves:
             add_row(launch, mine, row, 1)
         else:
@@ -108,6 +87,6 @@ def barrier_row(launch, warp, barrier, leaves):
 @plain
 def heard_of(launch, warp, block, thread):
     """Up to when a warp has heard of a thread by what it saw released."""
-    if word(launch, ROWS) == 0:  # the launch has too many threads to keep it
-        return (word(launch, PHASE) + 2) * SYNC_TURNS
-    return peek64(row_at(launch, ROW_WARPS + word(warp, INDEX)) + 8 * (1 + block * word(launch, THREADS) + thread))
+    if word(launch, layout.ROWS) == 0:  # the launch has too many threads to keep it
+        return (word(launch, layout.PHASE) + 2) * layout.SYNC_TURNS
+    return peek64(row_at(launch, layout.ROW_WARPS + word(warp, layout.INDEX)) + 8 * (1 + block * word(launch, layout.THREADS) + thread))

@@ -13,35 +13,7 @@ Phases are numbered through all launches, so a record of an earlier launch is kn
 
 from __future__ import annotations
 
-from .layout import (
-    ACQUIRED,
-    ALL_SYNCED,
-    BARRIER_PHASE,
-    BLOCK_PHASE,
-    FENCE_SEEN,
-    FENCED,
-    FENCED_HERE,
-    FIRST,
-    FORGIVING,
-    FULL,
-    HEARD,
-    KNOWN,
-    LAUNCH,
-    MET,
-    PHASE,
-    R_ATOMIC,
-    R_BYTES,
-    R_INSTRUCTIONS,
-    R_PHASE,
-    R_SYNC,
-    R_THREAD,
-    RACED_AT,
-    RELEASED,
-    SHARED,
-    STOOD_AT,
-    SYNC_TURNS,
-    SYNCED,
-)
+from . import layout
 from .runtime_barriers import stands_at
 from .runtime_check import group_of
 from .runtime_heard import hear_word, heard_of, tell_word
@@ -51,83 +23,87 @@ from .runtime_words import fail, inlined, peek64, plain, poke64, set_word, word
 
 @inlined
 def record(launch, warp, thread, instruction, bytes_, strong):
-    low = (bytes_ << R_BYTES) | (strong << R_ATOMIC) | instruction
-    return (word(launch, PHASE) << R_PHASE) | (thread << R_THREAD) | (word(warp, SYNCED) << R_SYNC) | low
+    low = (bytes_ << layout.R_BYTES) | (strong << layout.R_ATOMIC) | instruction
+    return (word(launch, layout.PHASE) << layout.R_PHASE) | (thread << layout.R_THREAD) | (word(warp, layout.SYNCED) << layout.R_SYNC) | low
 
 
 @inlined
 def time_of(old):
-    return (old >> R_PHASE) * SYNC_TURNS + (old >> R_SYNC & (SYNC_TURNS - 1))
+    return (old >> layout.R_PHASE) * layout.SYNC_TURNS + (old >> layout.R_SYNC & (layout.SYNC_TURNS - 1))
 
 
 @inlined
 def conflict(launch, warp, group, old, new, since):
     """Whether an earlier access and this one are unordered. The caller knows that one of them is a write. since: in one warp, all before
     this time is ordered."""
-    phase = old >> R_PHASE
-    if phase < word(group, FIRST) or (old & new) >> R_BYTES & 15 == 0 or (old & new) >> R_ATOMIC & 1:
+    phase = old >> layout.R_PHASE
+    if phase < word(group, layout.FIRST) or (old & new) >> layout.R_BYTES & 15 == 0 or (old & new) >> layout.R_ATOMIC & 1:
         return False
-    thread, mine = old >> R_THREAD & 1023, new >> R_THREAD & 1023
+    thread, mine = old >> layout.R_THREAD & 1023, new >> layout.R_THREAD & 1023
     time = time_of(old)
-    if phase <= peek64(at_lane(warp, ACQUIRED, mine & 31)):
+    if phase <= peek64(at_lane(warp, layout.ACQUIRED, mine & 31)):
         block = block_of(launch, phase)
         if time < min(published(launch, block, thread), heard_of(launch, warp, block, thread)):
             return False
-    if phase < word(launch, BLOCK_PHASE):
+    if phase < word(launch, layout.BLOCK_PHASE):
         return True
-    if phase < word(launch, BARRIER_PHASE) or thread == mine:
+    if phase < word(launch, layout.BARRIER_PHASE) or thread == mine:
         return False
     if thread >> 5 != mine >> 5:
-        return phase >= peek64(at_lane(warp, HEARD, thread >> 5))
-    return time >= max(since, peek64(known(warp, KNOWN, mine & 31, thread & 31)))
+        return phase >= peek64(at_lane(warp, layout.HEARD, thread >> 5))
+    return time >= max(since, peek64(known(warp, layout.KNOWN, mine & 31, thread & 31)))
 
 
 @plain
 def fence(warp, mask, here):
     """What these lanes have done so far is known to whoever sees an atomic that they do from now on; `here`: in their own block."""
     if mask:
-        launch = word(warp, LAUNCH)
-        set_word(launch, FENCE_SEEN, 1)
+        launch = word(warp, layout.LAUNCH)
+        set_word(launch, layout.FENCE_SEEN, 1)
         for lane in range(32):
             if mask >> lane & 1:
-                poke64(at_lane(warp, FENCED_HERE, lane), word(launch, PHASE))
+                poke64(at_lane(warp, layout.FENCED_HERE, lane), word(launch, layout.PHASE))
                 if not here:
-                    poke64(at_lane(warp, FENCED, lane), word(launch, PHASE))
+                    poke64(at_lane(warp, layout.FENCED, lane), word(launch, layout.PHASE))
         publish(launch, warp, mask, met_before(warp))
-        set_word(launch, PHASE, word(launch, PHASE) + 1)
+        set_word(launch, layout.PHASE, word(launch, layout.PHASE) + 1)
 
 
 @inlined
 def acquire(warp, lane, group, offset):
     """A lane sees a word that others may have released."""
-    released = peek64(word(group, RELEASED) + 8 * (offset >> 2))
-    here = released >> 32 if released >> 32 >= word(word(warp, LAUNCH), BLOCK_PHASE) else 0
-    at = at_lane(warp, ACQUIRED, lane)
-    poke64(at, max(peek64(at), released & FULL, here))
+    released = peek64(word(group, layout.RELEASED) + 8 * (offset >> 2))
+    here = released >> 32 if released >> 32 >= word(word(warp, layout.LAUNCH), layout.BLOCK_PHASE) else 0
+    at = at_lane(warp, layout.ACQUIRED, lane)
+    poke64(at, max(peek64(at), released & layout.FULL, here))
     if released:
-        hear_word(warp, int(group == group_of(word(warp, LAUNCH), SHARED)), offset)
+        hear_word(warp, int(group == group_of(word(warp, layout.LAUNCH), layout.SHARED)), offset)
 
 
 @inlined
 def release_word(warp, lane, group, offset):
     """A lane writes atomically: what it did before its fence, others know who see this."""
-    fenced, here = peek64(at_lane(warp, FENCED, lane)), peek64(at_lane(warp, FENCED_HERE, lane))
+    fenced, here = peek64(at_lane(warp, layout.FENCED, lane)), peek64(at_lane(warp, layout.FENCED_HERE, lane))
     if here:
-        at = word(group, RELEASED) + 8 * (offset >> 2)
-        poke64(at, max(peek64(at) & FULL, fenced) | max(peek64(at) >> 32, here) << 32)
-        tell_word(warp, lane, int(group == group_of(word(warp, LAUNCH), SHARED)), offset)
+        at = word(group, layout.RELEASED) + 8 * (offset >> 2)
+        poke64(at, max(peek64(at) & layout.FULL, fenced) | max(peek64(at) >> 32, here) << 32)
+        tell_word(warp, lane, int(group == group_of(word(warp, layout.LAUNCH), layout.SHARED)), offset)
 
 
 @inlined
 def limits(launch, group):
     """The oldest records that can matter: of this launch, of this block, since its last barrier."""
-    return word(group, FIRST) << R_PHASE, word(launch, BLOCK_PHASE) << R_PHASE, word(launch, BARRIER_PHASE) << R_PHASE
+    return (
+        word(group, layout.FIRST) << layout.R_PHASE,
+        word(launch, layout.BLOCK_PHASE) << layout.R_PHASE,
+        word(launch, layout.BARRIER_PHASE) << layout.R_PHASE,
+    )
 
 
 @inlined
 def met_before(warp):
     """Until when what lanes of this warp have read is ordered before what any of them writes."""
-    return max(word(warp, MET), word(warp, ALL_SYNCED))
+    return max(word(warp, layout.MET), word(warp, layout.ALL_SYNCED))
 
 
 @inlined
@@ -140,13 +116,13 @@ def bytes_of(offset, size, k):
 
 @plain
 def tell(launch, old, new, code, detail, address):
-    if word(launch, FORGIVING):
-        if word(launch, FORGIVING) == 1:
-            set_word(launch, FORGIVING, 2)
-            set_word(launch, RACED_AT, new & R_INSTRUCTIONS)
-            set_word(launch, STOOD_AT, stands_at(launch, old >> R_THREAD & 1023))
+    if word(launch, layout.FORGIVING):
+        if word(launch, layout.FORGIVING) == 1:
+            set_word(launch, layout.FORGIVING, 2)
+            set_word(launch, layout.RACED_AT, new & layout.R_INSTRUCTIONS)
+            set_word(launch, layout.STOOD_AT, stands_at(launch, old >> layout.R_THREAD & 1023))
         return
     fail(
-        launch, code, new & R_INSTRUCTIONS, new >> R_THREAD & 1023, address, detail | (old >> R_PHASE) << 8,
-        old & R_INSTRUCTIONS, old >> R_THREAD & 1023,
+        launch, code, new & layout.R_INSTRUCTIONS, new >> layout.R_THREAD & 1023, address, detail | (old >> layout.R_PHASE) << 8,
+        old & layout.R_INSTRUCTIONS, old >> layout.R_THREAD & 1023,
     )  # fmt: skip

@@ -9,60 +9,43 @@ whoever writes.
 
 from __future__ import annotations
 
-from .layout import (
-    FIRST,
-    FULL,
-    GLOBAL,
-    LOOSE,
-    MET_OF,
-    POOL,
-    POOL_CELLS,
-    POOL_USED,
-    R_ATOMIC,
-    R_BYTES,
-    R_INSTRUCTIONS,
-    R_PHASE,
-    R_THREAD,
-    READ_RACE,
-    READERS,
-    READS,
-)
+from . import layout
 from .runtime_check import group_of
 from .runtime_order import known, published
 from .runtime_races import conflict, limits, met_before, tell, time_of
 from .runtime_words import inlined, peek64, plain, poke64, set_word, word
 
 LONGEST = 64  # cells of a word
-LANE_AND_LINE = 31 << R_THREAD | R_INSTRUCTIONS  # what may differ in records that one cell holds
+LANE_AND_LINE = 31 << layout.R_THREAD | layout.R_INSTRUCTIONS  # what may differ in records that one cell holds
 
 
 @inlined
 def covers(one, other):
     """Whether who is in the way of the other access is in the way of this one: it has its bytes, and is atomic only if that is."""
-    return (other & ~one) >> R_BYTES & 15 == 0 and one >> R_ATOMIC & 1 <= other >> R_ATOMIC & 1
+    return (other & ~one) >> layout.R_BYTES & 15 == 0 and one >> layout.R_ATOMIC & 1 <= other >> layout.R_ATOMIC & 1
 
 
 @inlined
 def rest_of(launch, at, to):
     """Where the next cell of a word is, though the first is free: cells of this launch are used again."""
-    begun = word(group_of(launch, GLOBAL), FIRST) << R_PHASE
-    return peek64(to) & ~FULL if peek64(at) >= begun else 0
+    begun = word(group_of(launch, layout.GLOBAL), layout.FIRST) << layout.R_PHASE
+    return peek64(to) & ~layout.FULL if peek64(at) >= begun else 0
 
 
 @plain
 def add_readers(launch, warp, group, place, new, lanes):
     """These lanes read a word. new: the record of one of them; place: of the word's record among those of its space."""
-    at, to = word(group, READS) + place, word(group, READERS) + place
+    at, to = word(group, layout.READS) + place, word(group, layout.READERS) + place
     first, block, phase = limits(launch, group)
     if peek64(at) < first:
         poke64(to, rest_of(launch, at, to) | lanes)
         poke64(at, new)
         return
-    since, loose, other = met_before(warp), word(launch, LOOSE), -1
+    since, loose, other = met_before(warp), word(launch, layout.LOOSE), -1
     free, free_to, length = 0, 0, 0
     while True:
         old, who = peek64(at), peek64(to)
-        apart = (old ^ new) >> (R_THREAD + 5) & 31
+        apart = (old ^ new) >> (layout.R_THREAD + 5) & 31
         mine = old >= block and apart == 0
         if mine and (old ^ new) & ~LANE_AND_LINE == 0:
             poke64(at, new)
@@ -71,42 +54,42 @@ def add_readers(launch, warp, group, place, new, lanes):
         if mine and covers(new, old):
             who &= ~lanes
             poke64(to, who)
-        if who & FULL == 0 or old < first or (old >= block and (old < phase or (mine and time_of(old) < since))):
+        if who & layout.FULL == 0 or old < first or (old >= block and (old < phase or (mine and time_of(old) < since))):
             if free == 0:
                 free, free_to = at, to
         elif not mine and covers(old, new):
-            never = old < block and (loose == 0 or published(launch, old >> R_PHASE, old >> R_THREAD & 1023) <= time_of(old))
+            never = old < block and (loose == 0 or published(launch, old >> layout.R_PHASE, old >> layout.R_THREAD & 1023) <= time_of(old))
             if never or (loose == 0 and other >= 0 and other != apart):
                 return
             other = apart
         length += 1
         if who >> 32 == 0:
             break
-        at = word(launch, POOL) + 16 * (who >> 32)
+        at = word(launch, layout.POOL) + 16 * (who >> 32)
         to = at + 8
     if free == 0:
         free_to = another(launch, to) if length < LONGEST else to
         free = at if free_to == to else free_to - 8
     poke64(free, new)
-    poke64(free_to, peek64(free_to) & ~FULL | lanes)
+    poke64(free_to, peek64(free_to) & ~layout.FULL | lanes)
 
 
 @inlined
 def another(launch, to):
     """A new cell behind one, by the place of its lanes; the one itself where there is no room: the latest reader is told of, then."""
-    used = word(launch, POOL_USED) + 1
-    if used == POOL_CELLS:
+    used = word(launch, layout.POOL_USED) + 1
+    if used == layout.POOL_CELLS:
         return to
-    set_word(launch, POOL_USED, used)
+    set_word(launch, layout.POOL_USED, used)
     poke64(to, peek64(to) | used << 32)
-    poke64(word(launch, POOL) + 16 * used + 8, 0)
-    return word(launch, POOL) + 16 * used + 8
+    poke64(word(launch, layout.POOL) + 16 * used + 8, 0)
+    return word(launch, layout.POOL) + 16 * used + 8
 
 
 @plain
 def clash_with_readers(launch, warp, group, place, new, address):
     """A lane writes: against all that have read."""
-    at, to = word(group, READS) + place, word(group, READERS) + place
+    at, to = word(group, layout.READS) + place, word(group, layout.READERS) + place
     first, block, phase = limits(launch, group)
     if peek64(at) < first:
         return
@@ -115,11 +98,11 @@ def clash_with_readers(launch, warp, group, place, new, address):
         old, who = peek64(at), peek64(to)
         if old < block or old >= phase:
             for lane in range(32):
-                reader = old & ~(31 << R_THREAD) | lane << R_THREAD
-                met = max(since, peek64(known(warp, MET_OF, new >> R_THREAD & 31, lane)))
+                reader = old & ~(31 << layout.R_THREAD) | lane << layout.R_THREAD
+                met = max(since, peek64(known(warp, layout.MET_OF, new >> layout.R_THREAD & 31, lane)))
                 if who >> lane & 1 and conflict(launch, warp, group, reader, new, met):
-                    tell(launch, reader, new, READ_RACE, 1, address)
+                    tell(launch, reader, new, layout.READ_RACE, 1, address)
         if who >> 32 == 0:
             return
-        at = word(launch, POOL) + 16 * (who >> 32)
+        at = word(launch, layout.POOL) + 16 * (who >> 32)
         to = at + 8

@@ -7,33 +7,7 @@ copy for those that come to the other (runtime_meetings.py).
 
 from __future__ import annotations
 
-from .layout import (
-    ALL,
-    ALL_SYNCED,
-    ALONE,
-    EXISTS,
-    EXITED,
-    FIRST_THREAD,
-    FULL,
-    HELD_ALIVE,
-    HOLD,
-    JOINT,
-    JOINT_LANES,
-    KEEP,
-    KNOWN,
-    LANE,
-    LAUNCH,
-    MASK,
-    MET,
-    MET_NOW,
-    MET_OF,
-    PARTED,
-    PHASE,
-    SYNC_TURNS,
-    SYNCED,
-    VALUES,
-    WATCHING,
-)  # fmt: skip
+from . import layout
 from .runtime_check import copy_number
 from .runtime_order import known, share_fences
 from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, poke64, set_word, word
@@ -42,7 +16,7 @@ from .runtime_words import fail, inlined, peek32, peek64, plain, poke32, poke64,
 @inlined
 def member(warp, lane):
     """A lane's mask, which the instruction has left in VALUES."""
-    return peek32(warp + VALUES + 256 * 3 + 4 * lane) & FULL
+    return peek32(warp + layout.VALUES + 256 * 3 + 4 * lane) & layout.FULL
 
 
 @plain
@@ -52,19 +26,19 @@ def keep_values(warp, lanes, wide, source, to):
         size = 8 if wide and slot == 0 else 4
         for lane in range(32):
             if lanes >> lane & 1:
-                at = warp + VALUES + size * lane
+                at = warp + layout.VALUES + size * lane
                 copy_number(at + 256 * (to + slot), at + 256 * (source + slot), size)
 
 
 @inlined
 def tick(launch, warp):
     """A warp's time goes on. Returns what it is now."""
-    turn = word(warp, SYNCED) + 1
-    now = word(launch, PHASE) * SYNC_TURNS + turn
-    if turn == SYNC_TURNS:
-        set_word(launch, PHASE, word(launch, PHASE) + 1)
+    turn = word(warp, layout.SYNCED) + 1
+    now = word(launch, layout.PHASE) * layout.SYNC_TURNS + turn
+    if turn == layout.SYNC_TURNS:
+        set_word(launch, layout.PHASE, word(launch, layout.PHASE) + 1)
         turn = 0
-    set_word(warp, SYNCED, turn)
+    set_word(warp, layout.SYNCED, turn)
     return now
 
 
@@ -72,33 +46,33 @@ def tick(launch, warp):
 def together(warp, active, wide, instruction):
     """Check the masks, in slot 3: each lane is in its own, and who is named is here. What they have read before is read: they met. Returns
     who is here; 0 if nothing is to be done (yet). `wide`: the values in slot 0 have 64 bits."""
-    launch, joint = word(warp, LAUNCH), word(warp, JOINT)
-    if joint == KEEP:
+    launch, joint = word(warp, layout.LAUNCH), word(warp, layout.JOINT)
+    if joint == layout.KEEP:
         keep_values(warp, active, wide, 0, 8)
         return 0
-    if joint == ALL:
-        active = word(warp, JOINT_LANES)
+    if joint == layout.ALL:
+        active = word(warp, layout.JOINT_LANES)
         keep_values(warp, active, wide, 8, 0)
-    alive = word(warp, HELD_ALIVE) if joint == ALL else word(warp, EXISTS) & ~word(warp, EXITED)
+    alive = word(warp, layout.HELD_ALIVE) if joint == layout.ALL else word(warp, layout.EXISTS) & ~word(warp, layout.EXITED)
     for lane in range(32):
         if active >> lane & 1:
             mask = member(warp, lane)
             if mask & alive & ~active or not mask >> lane & 1:
-                if word(launch, PARTED) and joint == ALONE and mask >> lane & 1:
-                    set_word(warp, HOLD, 1)
+                if word(launch, layout.PARTED) and joint == layout.ALONE and mask >> lane & 1:
+                    set_word(warp, layout.HOLD, 1)
                 else:
-                    fail(launch, MASK, instruction, word(warp, FIRST_THREAD) + lane, mask, active, alive, 0)
+                    fail(launch, layout.MASK, instruction, word(warp, layout.FIRST_THREAD) + lane, mask, active, alive, 0)
                 return 0
-    set_word(warp, MET_NOW, tick(launch, warp))
+    set_word(warp, layout.MET_NOW, tick(launch, warp))
     left = active
     for lane in range(32):
         if left >> lane & 1:
             mask = member(warp, lane)
             left &= ~mask
             if mask & alive == alive:
-                set_word(warp, MET, word(warp, MET_NOW))
-            elif word(launch, WATCHING):
-                share(warp, MET_OF, mask & active, word(warp, MET_NOW))
+                set_word(warp, layout.MET, word(warp, layout.MET_NOW))
+            elif word(launch, layout.WATCHING):
+                share(warp, layout.MET_OF, mask & active, word(warp, layout.MET_NOW))
     return active
 
 
@@ -108,19 +82,19 @@ def sync_warp(warp, active, instruction):
     active = together(warp, active, 0, instruction)
     if active == 0:
         return
-    launch = word(warp, LAUNCH)
-    if word(launch, WATCHING) == 0:
+    launch = word(warp, layout.LAUNCH)
+    if word(launch, layout.WATCHING) == 0:
         return
-    alive, now, left = word(warp, EXISTS) & ~word(warp, EXITED), word(warp, MET_NOW), active
+    alive, now, left = word(warp, layout.EXISTS) & ~word(warp, layout.EXITED), word(warp, layout.MET_NOW), active
     for lane in range(32):
         if left >> lane & 1:
             mask = member(warp, lane)
             left &= ~mask
             share_fences(launch, warp, mask & active)
             if mask & alive == alive:
-                set_word(warp, ALL_SYNCED, now)
+                set_word(warp, layout.ALL_SYNCED, now)
             else:
-                share(warp, KNOWN, mask & active, now)
+                share(warp, layout.KNOWN, mask & active, now)
 
 
 @plain
@@ -140,11 +114,11 @@ def share(warp, which, lanes, now):
 def shuffle(warp, active, mode, instruction):
     """shfl.sync: slots 0 value, 1 lane, 2 clamp, 3 mask; the result goes to slot 4. Returns the lanes whose source was in range."""
     active = together(warp, active, 0, instruction)
-    launch, inside = word(warp, LAUNCH), 0
+    launch, inside = word(warp, layout.LAUNCH), 0
     for lane in range(32):
         if active >> lane & 1:
-            by = peek32(warp + VALUES + 256 + 4 * lane) & 31
-            clamp = peek32(warp + VALUES + 512 + 4 * lane)
+            by = peek32(warp + layout.VALUES + 256 + 4 * lane) & 31
+            clamp = peek32(warp + layout.VALUES + 512 + 4 * lane)
             segment = clamp >> 8 & 31
             last = (lane & segment) | (clamp & 31 & ~segment)
             if mode == 0:
@@ -158,8 +132,8 @@ def shuffle(warp, active, mode, instruction):
             else:
                 inside |= 1 << lane
             if not active >> source & 1:
-                fail(launch, LANE, instruction, word(warp, FIRST_THREAD) + lane, source, active, 0, 0)
-            poke32(warp + VALUES + 1024 + 4 * lane, peek32(warp + VALUES + 4 * source))
+                fail(launch, layout.LANE, instruction, word(warp, layout.FIRST_THREAD) + lane, source, active, 0, 0)
+            poke32(warp + layout.VALUES + 1024 + 4 * lane, peek32(warp + layout.VALUES + 4 * source))
     return inside
 
 
@@ -174,16 +148,16 @@ def match(warp, active, everyone, wide, instruction):
             for other in range(32):
                 if mask >> other & 1:
                     if wide:
-                        same = peek64(warp + VALUES + 8 * lane) == peek64(warp + VALUES + 8 * other)
+                        same = peek64(warp + layout.VALUES + 8 * lane) == peek64(warp + layout.VALUES + 8 * other)
                     else:
-                        same = peek32(warp + VALUES + 4 * lane) == peek32(warp + VALUES + 4 * other)
+                        same = peek32(warp + layout.VALUES + 4 * lane) == peek32(warp + layout.VALUES + 4 * other)
                     if same:
                         found |= 1 << other
             if found == mask:
                 equal |= 1 << lane
             elif everyone:
                 found = 0
-            poke32(warp + VALUES + 1024 + 4 * lane, found)
+            poke32(warp + layout.VALUES + 1024 + 4 * lane, found)
     return equal
 
 
@@ -211,20 +185,20 @@ def reduce_lanes(warp, active, kind, signed, instruction):
             total, first = 0, True
             for other in range(32):
                 if mask >> other & 1:
-                    value = peek32(warp + VALUES + 4 * other) & FULL
+                    value = peek32(warp + layout.VALUES + 4 * other) & layout.FULL
                     if signed and value >> 31:
                         value -= 1 << 32
                     total = value if first else combine(kind, signed, total, value)
                     first = False
-            poke32(warp + VALUES + 1024 + 4 * lane, total & FULL)
+            poke32(warp + layout.VALUES + 1024 + 4 * lane, total & layout.FULL)
 
 
 @plain
 def everyone(warp, active, instruction):
     """For what a whole warp does together: all 32 lanes have to be there."""
-    if active != FULL:
+    if active != layout.FULL:
         missing = 0
         while active >> missing & 1:
             missing += 1
-        alive = word(warp, EXISTS) & ~word(warp, EXITED)
-        fail(word(warp, LAUNCH), MASK, instruction, word(warp, FIRST_THREAD) + missing, FULL, active, alive, 0)
+        alive = word(warp, layout.EXISTS) & ~word(warp, layout.EXITED)
+        fail(word(warp, layout.LAUNCH), layout.MASK, instruction, word(warp, layout.FIRST_THREAD) + missing, layout.FULL, active, alive, 0)
