@@ -54,6 +54,22 @@ def test_a_triangle_is_solved_by_substitution() -> None:
         fp.linalg.solve_triangular(fp.zeros(2, 2), fp.ones(2, 1), upper=True)
 
 
+def test_norms_of_what_is_not_finite() -> None:
+    for x in ([NAN, 1.0], [NAN, 0.0], [INF, INF], [INF, 1.0], [0.0, 1.0], [0.0, 0.0]):
+        for p in (0, 0.5, 1, 2, 3, -1, INF, -INF):
+            with np.errstate(divide="ignore"):
+                want = np.linalg.norm(x, p)
+            for norm in (fp.vector_norm, fp.linalg.vector_norm):
+                assert np.isclose(norm(fp.tensor(x), p).item(), want, equal_nan=True), (x, p)
+
+
+def test_nothing_is_put_into_nothing_and_has_a_gradient() -> None:
+    for axis, ids in ((0, [1, 0]), (1, [])):
+        x, y = (fp.zeros(2, 0).requires_grad_() for _ in range(2))
+        grads = fp.index_copy(x, axis, fp.tensor(ids, dtype="int64"), y).sum().backward()
+        assert grads[x].shape == grads[y].shape == (2, 0)
+
+
 def test_losses_of_classes_have_no_gradient_at_the_margin() -> None:
     assert gradient(lambda x: F.multi_margin_loss(x, 0), [2.0, 1.0, 0.0]) == [0.0, 0.0, 0.0]
     assert gradient(lambda x: F.multilabel_margin_loss(x, [0, -1, -1]), [2.0, 1.0, 0.0]) == [0.0, 0.0, 0.0]

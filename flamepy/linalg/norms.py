@@ -7,17 +7,15 @@ from typing import Any
 
 from ..core.errors import ShapeError
 from ..core.ops.axes import axes_of, composed
-from ..core.ops.pointwise import abs_op, div, mul, where
+from ..core.ops.pointwise import abs_op, div, mul
 from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import min as min_op
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..dtypes import is_number
-from ..ops.powers import pow as pow_op
 from ..ops.rearranging import moveaxis
 from ..ops.reduce_more import floats_only
-from ..ops.variance import lengths
-from ..ops.widening import narrowed, widened
+from ..ops.reductions import vector_norm as any_norm
 from .factors import svdvals
 from .host import matrices
 from .solving import inv
@@ -32,22 +30,7 @@ def vector_norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False
     x = floats_only("vector_norm", x)
     if not is_number(ord):
         raise ValueError(f"vector_norm: no such norm: {ord!r}. Use a number, or infinity.")
-    given: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
-    if ord == 2:
-        return narrowed(lengths(widened(x), axes_of("vector_norm", axis, x.ndim), bool(keepdims)), x.dtype)
-    size = abs_op(x)
-    if ord == 0:
-        return sum_op(size.sign(), **given)
-    if ord == 1:
-        return sum_op(size, **given)
-    if math.isinf(ord):
-        return (max_op if ord > 0 else min_op)(size, **given)
-    some = size > 0
-    powers = where(some, pow_op(where(some, size, 1.0), ord), 0.0 if ord > 0 else math.inf)
-    total = sum_op(powers, **given)
-    some = (total > 0) & (total < math.inf)
-    limit = total.detach()  # of none, of infinitely much
-    return where(some, pow_op(where(some, total, 1.0), 1.0 / ord), limit if ord > 0 else div(1.0, limit))
+    return any_norm(x, ord, axis, bool(keepdims))
 
 
 @composed(home="")

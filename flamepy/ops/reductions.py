@@ -173,12 +173,12 @@ def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = Fals
     if math.isinf(ord):
         return narrowed((max if ord > 0 else min)(size, axis=axis, keepdims=keepdims), dtype)
     if ord in (0, 1):
-        return narrowed(sum(size if ord else size.sign(), axis=axis, keepdims=keepdims), dtype)
+        return narrowed(sum(size if ord else where(eq(size, size), size, 1.0).sign(), axis=axis, keepdims=keepdims), dtype)
     zero = eq(size.detach(), 0.0)
     powers = where(zero, 0.0 if ord > 0 else math.inf, pow(where(zero, 1.0, size), ord))
     total = sum(powers, axis=axis, keepdims=keepdims)
     nothing = eq(total.detach(), 0.0)
-    return narrowed(where(nothing, 0.0, pow(where(nothing, 1.0, total), 1 / ord)), dtype)
+    return narrowed(where(nothing, 0.0 if ord > 0 else math.inf, pow(where(nothing, 1.0, total), 1 / ord)), dtype)
 
 
 @composed

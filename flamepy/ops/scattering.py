@@ -63,6 +63,8 @@ def put_along(x, src, ids, n=0, m=0, inner=1, name=""):
 
 @put_along.differentiable
 def put_along_dx(g, shapes, ids, n, m, inner):
+    if not g.size:
+        return g, reshape(g, shapes[1]), None
     each = inner if ids.size == m else 1  # numbers that go together
     rows, inner = math.prod(shapes[0]) // each, inner // each
     won = winners(placed_ids(ids, n, (rows // (n * inner), m, inner), (n * inner, 0, 1), inner), rows)
