@@ -173,6 +173,10 @@ def test_products_as_each_library_writes_them():
     assert fp.dot(fp.tensor([1, 2]), fp.tensor([3, 4])).item() == 11 and x.dot(y).shape == (3, 4, 4)
     assert fp.tensordot(x, y, dims=([0, 1], [0, 2])).shape == (4, 4)
     assert fp.addmm(fp.tensor([float("nan")]), x[0], y[0], beta=0).isnan().sum().item() == 0
+    ids = fp.arange(4).reshape(2, 2)
+    for factors in ({"beta": 0}, {"alpha": 0}):
+        z = fp.addmm(ids, ids, ids, **factors)  # integers stay what they are
+        assert z.dtype == np.int64 and z.tolist() == ((ids @ ids) if "beta" in factors else ids).tolist()
     p = fp.tensor([[1.0, 2.0], [1.0, 2.0]], requires_grad=True)
     for n in (0.5, 1, 2, 3, float("inf")):  # points that coincide
         assert not fp.cdist(p, p, n).sum().backward()[p].numpy().any()

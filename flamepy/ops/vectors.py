@@ -153,7 +153,7 @@ def added_product(x, a, b, name="", beta=1, alpha=1):
 
 
 def scaled(x: Any, factor: float) -> Any:
-    return where(False, x, 0.0) if factor == 0 else x if factor == 1 else mul(x, factor)
+    return where(False, x, 0) if factor == 0 else x if factor == 1 else mul(x, factor)
 
 
 @added_product.differentiable
