@@ -14,7 +14,7 @@ from typing import Any
 from ....core.words import INF, real
 from ..loops.vectors import aligned
 from ..loops.words import barrier, block, thread
-from ..products.fragments import copy_one, each, exp2, folded, mapped, put_pairs, rounded, times
+from ..products.fragments import copy_one, each, folded, mapped, power2, put_pairs, rounded, times
 from ..products.tensor import commit, divided, shared, wait
 from ..products.tile_words import any_of, copy_pieces, cut, of_mask, own_factor, piece_from, piece_place, piece_to, short, times_own
 from ..products.tiles import filled, sized
@@ -94,11 +94,11 @@ def outgrown(a, top, factor):
 
 
 def faded(before, now):
-    return exp2(before - shift_of(now))
+    return power2(before - shift_of(now))
 
 
 def weight(x, shift, factor):
-    return exp2(x * factor - shift)
+    return power2(x * factor - shift)
 
 
 def inverse(total):

@@ -294,6 +294,6 @@ def paired(builder: Any, half: str, low: Any, high: Any) -> Any:
 
 
 @word(lambda x: types.float32(types.float32))
-def exp2(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """2^x by one instruction, right to 2 units in the last place."""
+def power2(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """2^x by one instruction, right to 2 units in the last place. The word exp2 takes four: it has results below 2^-126, too."""
     return run(builder, F32, "ex2.approx.ftz.f32 $0, $1;", "=f,f", list(args), memory=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...formula.bind import Compiler, typed
 from ...formula.words import fmax
-from ..products.fragments import exp2
+from ..products.fragments import power2
 from ..runtime.compat import cuda, device_function, libdevice, types
 from ..runtime.near import shared_span
 from .row_vectors import as_it_is, put_taken, room_like, run_size, taken, whole_runs
@@ -196,7 +196,7 @@ def sum_of_run(x, many, top):
 
 def exp_low(x):
     """exp(x) of x <= 0 as a sum with terms near 1 wants it: small ones have fewer digits. This is float32's."""
-    return exp2(x * LOG2E)
+    return power2(x * LOG2E)
 
 
 # ---- among lanes -------------------------------------------------------------------------------------------------------------------
