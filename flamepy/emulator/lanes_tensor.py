@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ..errors import EmulationError
-from .entry import Instruction
+from .entry import Entry, Instruction
+from .flow import head, is_wait, touched
 from .lanes import KIND, Lanes, handles, splat
 from .lanes_memory import address, count_access, keep_address, registers
 from .layout import ASYNC_GROUP, GLOBAL, SHARED, SUMS
-from .runtime_tensor import BF16, F16, TF32
+from .runtime_tensor import BF16, F16, HELD, TF32
 
 SHAPES = {"m16n8k16": 16, "m16n8k8": 8}
-SIMPLE, PROXY = ("wgmma.mma_async.", "add.", "setp.", "mov."), "fence.proxy.async.shared::cta"
+SIMPLE, PROXY = ("wgmma.mma_async.", "wgmma.commit_group", "add.", "setp."), "fence.proxy.async.shared::cta"
 
 
 @handles("mma")
@@ -32,31 +33,32 @@ def product(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("wgmma")
 def group_product(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    """wgmma.mma_async.sync.aligned.m64nNk16.f32.type.type d, a, b, adds, 1, 1, ta, tb, both factors by descriptors. It is done at once."""
+    """wgmma.mma_async.sync.aligned.m64nNk16.f32.type.type d, a, b, adds, 1, 1(, ta), tb: factors by descriptors, the left one perhaps in
+    registers. It is done at once."""
     if "mma_async" not in parts:
         return
-    sums, (kind, same) = registers(i.operands[0]), parts[-2:]
+    sums, (kind, same), held = registers(i.operands[0]), parts[-2:], i.operands[1].startswith("{")
     assert f"m64n{2 * len(sums)}k16" in parts and parts[-3] == "f32" and kind == same and i.operands[4:6] == ["1", "1"] and len(sums) <= 64
-    in_order(e)
+    in_order(e, sums, registers(i.operands[1]) if held else [])
     for k, register in enumerate(sums):
         e.store_warp("<32 x i32>", e.value(register, "i32"), SUMS + 128 * k)
-    for k in (0, 1):
-        e.store_warp("<32 x i64>", e.value(i.operands[1 + k], "i64"), e.slot(k))
+    for k, register in enumerate(registers(i.operands[1])):
+        e.store_warp(*("<32 x i32>", e.value(register, "i32")) if held else ("<32 x i64>", e.value(register, "i64")), e.slot(k))
+    e.store_warp("<32 x i64>", e.value(i.operands[2], "i64"), e.slot(4))
     keep_mask_of_all(e)
     adds = e.do(f"zext i32 {e.bitmask(e.value(i.operands[3], 'i1'))} to i64")
-    e.runtime("group_product", len(sums), {"bf16": BF16, "f16": F16}[kind], *i.operands[6:8], adds, e.instruction)
+    turned = [HELD, *i.operands[6:]] if held else i.operands[6:]
+    e.runtime("group_product", len(sums), {"bf16": BF16, "f16": F16}[kind], *turned, adds, e.instruction)
     for k, register in enumerate(sums):
         e.put(register, e.load_warp("<32 x i32>", SUMS + 128 * k), "i32")
 
 
-def in_order(e: Lanes) -> None:
-    """What a GPU needs around a product and this one does not: sums fenced before it, committed and waited for behind, in one piece; what
-    was copied to shared memory fenced for it, after it came and before others hear of that."""
+def in_order(e: Lanes, sums: list[str], left: list[str]) -> None:
+    """What a GPU needs around a product and this one does not: registers fenced before it, let alone until it is waited for; what was
+    copied to shared memory fenced for it, after it came and before others hear of that."""
     own = [i.opcode for i in e.entry.instructions]
-    beside = lambda step: next((n for n in range(e.at, len(own) * (step > 0) - (step < 0), step) if not own[n].startswith(SIMPLE)), 0)
-    before, after = beside(-1), beside(1)
-    waits = after + 1 < len(own) and own[after + 1].startswith("wgmma.wait_group") and e.entry.instructions[after + 1].operands == ["0"]
-    if not (own[before].startswith("wgmma.fence") and own[after].startswith("wgmma.commit_group") and waits):
+    before = next((n for n in range(e.at, -1, -1) if not own[n].startswith(SIMPLE)), 0)
+    if not own[before].startswith("wgmma.fence") or is_touched(e.entry, e.at, set(sums), set(left)):
         said = "wgmma.fence before it, and wgmma.commit_group and wgmma.wait_group 0 behind it"
     elif any(o.startswith("cp.async.wait_") and own[n + 1 : n + 2] != [PROXY] for n, o in enumerate(own)):
         said = f"{PROXY} behind each cp.async.wait_group"
@@ -64,6 +66,32 @@ def in_order(e: Lanes) -> None:
         return
     i = e.entry.instructions[e.at]
     raise EmulationError(f"{e.entry.name}: {i.opcode} at {e.entry.places(i)} needs other instructions. Put {said}.")
+
+
+def is_touched(entry: Entry, at: int, sums: set[str], left: set[str]) -> bool:
+    """Whether, on any way, a product's registers are touched by others than products, or its warp comes to a barrier or an end, before
+    that product has been waited for."""
+    ways, been = [(at + 1, 0)], set()
+    while ways:
+        here = n, later = ways.pop()  # later: groups committed since, its own with them
+        if here in been:
+            continue
+        been.add(here)
+        i = entry.instructions[n]
+        if i.opcode.startswith("wgmma.wait_group"):
+            if later > int(i.operands[0]):
+                continue
+        elif head(i) in ("ret", "exit", "brx") or is_wait(i):
+            return True
+        elif head(i) == "bra":
+            ways.append((entry.labels[i.operands[0]], later))
+        else:
+            writes, reads = touched(entry, i)
+            if left & {*writes} or (head(i) != "wgmma" and sums & {*writes, *reads}):
+                return True
+        if head(i) != "bra" or i.guard:
+            ways.append((n + 1, later + i.opcode.startswith("wgmma.commit_group")))
+    return False
 
 
 def keep_mask_of_all(e: Lanes) -> None:

@@ -28,6 +28,7 @@ from .runtime_words import (
 )
 
 BF16, F16, TF32 = range(3)
+HELD = 2  # beside 0 and 1, how a left factor lies in shared memory
 
 
 @inlined
@@ -84,13 +85,16 @@ def product(warp, depth, kind, narrow):
 
 @plain
 def group_product(warp, count, kind, a_turned, b_turned, adds, instruction):
-    """wgmma m64nNk16, of a warp's 16 rows: descriptors in slots 0 and 1, `count` sums of each lane in SUMS."""
+    """wgmma m64nNk16, of a warp's 16 rows: descriptors in slots 0 and 4, `count` sums of each lane in SUMS; a_turned = HELD: the left
+    factor is in registers, slots 0..3."""
     a, b = warp + layout.TILE, warp + layout.TILE + 8 * 256
-    for row in range(16):
+    if a_turned == HELD:
+        unpack(warp, 16, kind)
+    for row in range(16 if a_turned != HELD else 0):
         if not factors(warp, a + 8 * 16 * row, 0, 16 * (word(warp, layout.INDEX) & 3) + row, a_turned, kind, instruction):
             return
     for column in range(2 * count):
-        if not factors(warp, b, 1, column, b_turned, kind, instruction):
+        if not factors(warp, b, 4, column, b_turned, kind, instruction):
             return
         for row in range(16):
             total = 0.0

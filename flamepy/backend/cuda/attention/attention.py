@@ -18,7 +18,7 @@ from ..products.tensor import divided
 from ..products.tiles import filled, gather, outer, put_shared, put_tile, sized, times_rows
 from ..runtime.compat import cuda
 from ..runtime.family import THREADS, WARP, blocks, kernel, launcher
-from . import cudnn
+from . import cudnn, warp_groups
 from . import tensor_cores as attention_mma
 from . import tensor_cores_dx as attention_mma_dx
 
@@ -200,7 +200,8 @@ def attention_tiles(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys,
 def attention_launcher(go, outs, ins, layout, sizes, scale, is_causal):
     batch, heads, rows, keys, d, e = sizes
     if is_half(ins[:3]) and max(d, e) <= attention_mma.WIDEST:
-        cudnn.launch(go, outs, ins, (layout, sizes, scale, is_causal), partial(attention_mma.launch, go), False)
+        chosen = warp_groups.choice(go.device.driver, max(d, e), ins[3])
+        cudnn.launch(go, outs, ins, (layout, sizes, scale, is_causal), partial(attention_mma.launch, go, chosen=chosen), False)
         return
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_causal)
     own = plain_sizes(go.dtype, e)

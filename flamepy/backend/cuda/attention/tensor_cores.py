@@ -270,9 +270,9 @@ def is_even(layout: Any, *widths: int) -> bool:
     return all([n % 8 == 0 for n in layout]) and all([n % 2 == 0 for n in widths])
 
 
-def launch(go, outs, ins, layout, sizes, scale, is_causal):
-    """What attention_launcher() does for operands of 16 bits."""
+def launch(go, outs, ins, layout, sizes, scale, is_causal, chosen=None):
+    """What attention_launcher() does for operands of 16 bits; chosen: (another kernel, its sizes)."""
     batch, heads, rows, keys, d, e = sizes
-    own = sizes_of(max(d, e), ins[3] is not None, go.device.driver.cc)
+    function, own = chosen or (attention_mma, sizes_of(max(d, e), ins[3] is not None, go.device.driver.cc))
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    go(sized(attention_mma, **own), outs, ins, consts, grid=batch * heads * blocks(rows, own["ROWS"]))
+    go(sized(function, **own), outs, ins, consts, grid=batch * heads * blocks(rows, own["ROWS"]))

@@ -1,0 +1,240 @@
+"""Attention forward by wgmma of sm_90a, where four warps multiply as one: no mask, rows of 33 to 64 or of 97 to 128 numbers.
+
+A block has two such groups with 64 rows each. While a group adds P V of a tile, it makes the softmax of the next tile's scores, which are
+multiplied just before; so a stage of shared memory holds the values of a tile and the keys of the next. Tiles are panels of 64 columns,
+rows of 128 bytes, whose pieces of 16 change places as descriptors say; formulas and what ends a row are tensor_cores.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from ....core.words import INF, real
+from ..loops.vectors import aligned
+from ..loops.words import barrier, thread
+from ..products.fragments import each, folded, mapped, rounded, row_of
+from ..products.tensor import M16, commit, seen, shared, wait
+from ..products.tile_words import any_of, piece_from, short
+from ..products.tiles import elements, filled
+from ..runtime.compat import cuda, literal, types, word
+from ..runtime.family import kernel
+from ..runtime.inline import run
+from ..runtime.span import F32, I32, I64
+from .tensor_cores import (
+    ALL,
+    LOG2E,
+    faded,
+    following,
+    grown,
+    inverse,
+    keep_row,
+    larger,
+    longest,
+    outgrown,
+    plus,
+    product,
+    put_rows,
+    scores,
+    shift_of,
+    stage_own,
+    stage_tile,
+    starts,
+    vacant,
+    weight,
+)
+
+THREADS_OF = 256
+KEYS = 128  # of a tile; with 64 two blocks with narrow rows are on a multiprocessor
+ROWS, N, PANELS = 128, 128, 1  # rows and keys of a tile; panels that a row of q, k, v and y has
+WIDE, STEP, DOWN = 64, 128, 32  # of a panel: columns, bytes from row to row, rows that a block copies at once
+LINES, TALL, SCORES, SUMS = 2, 1, 64, 32  # as in tensor_cores.py
+HALF, PAIR, LAST, ROOMS = 1 << 14, 1 << 15, 1 << 16, 7 << 14  # bytes: keys of a stage, a stage, where the last one begins, all
+FAR = ROWS * STEP  # bytes from a panel of the block's rows to the next
+
+
+def sizes_of(width: int) -> dict[str, int]:
+    """The sizes of a kernel for rows of so many columns: one block a multiprocessor has all of its registers, the widest rows most of its
+    shared memory."""
+    panels = 1 + (width > 64)
+    half = KEYS * STEP * panels
+    return {
+        "N": KEYS, "PANELS": panels, "THREADS_OF": THREADS_OF, "ROWS": ROWS, "WIDE": WIDE, "STEP": STEP, "DOWN": DOWN, "LINES": LINES,
+        "TALL": TALL, "SCORES": KEYS // 2, "SUMS": 32 * panels, "HALF": half, "PAIR": 2 * half, "LAST": 4 * half,
+        "ROOMS": 6 * half + FAR * panels,
+    }  # fmt: skip
+
+
+def choice(driver: Any, width: int, mask: Any) -> tuple[Any, dict[str, int]] | None:
+    """(kernel, its sizes) where it is asked for and takes such rows."""
+    takes = mask is None and (32 < width <= 64 or 96 < width <= 128)
+    return (attention_groups, sizes_of(width)) if driver.wgmma and driver.cc[:2] == (9, 0) and takes else None
+
+
+# ---- products ------------------------------------------------------------------------------------------------------------------------
+def place(builder: Any, at: Any, lead: int) -> Any:
+    """What wgmma is told of a tile in shared memory: swizzled, 1,024 bytes from 8 rows to the next, `lead` from 64 columns to the next."""
+    return builder.or_(builder.lshr(builder.zext(at, I64), I64(4)), I64(1 << 62 | 64 << 32 | lead >> 4 << 16))
+
+
+def multiply(builder: Any, x: Any, n: int, wide: int, q_and_k: list[Any], v: Any, acc: list[Any], p: list[Any], pending: int) -> list[Any]:
+    """One piece of PTX: a lane's scores of n keys from the places of q and k, if these are given, then acc + p v, if v is; all of it, or
+    all but the last, has ended behind it."""
+    count, m64 = n // 2 if q_and_k else 0, f"wgmma.mma_async.sync.aligned.m64n{{}}k16.f32.{M16[x.half]} {{{{{{}}}}}}, "
+    names = iter([f"${i}" for i in range(count + len(acc) + len(q_and_k) + 1 + len(p))])
+    s, o, tiles, left = ([next(names) for _ in part] for part in (range(count), acc, [*q_and_k, v], p))
+    code = ["{ .reg .pred no, yes; .reg .b64 a, b; setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0; wgmma.fence.sync.aligned;"]
+    for k in range(wide // 16 if q_and_k else 0):
+        panel, within = divmod(k, 4)
+        code.append(
+            f"add.s64 a, {tiles[0]}, {panel * FAR // 16 + 2 * within}; add.s64 b, {tiles[1]}, {panel * n * STEP // 16 + 2 * within};"
+        )
+        code.append(m64.format(n, ", ".join(s)) + f"a, b, {'yes' if k else 'no'}, 1, 1, 0, 0;")
+    code += ["wgmma.commit_group.sync.aligned;"] if q_and_k else []
+    for k in range(len(p) // 4):
+        code.append(f"add.s64 b, {tiles[-1]}, {128 * k}; " + m64.format(wide, ", ".join(o)) + f"{{{', '.join(left[4 * k : 4 * k + 4])}}},")
+        code.append("b, yes, 1, 1, 1;")
+    code.append(f"{'wgmma.commit_group.sync.aligned; ' if p else ''}wgmma.wait_group.sync.aligned {pending}; }}")
+    constraints = ["=f"] * (count + len(acc)) + ["l"] * len(tiles) + ["r"] * len(p) + [str(count + i) for i in range(len(acc))]
+    given = [*(place(builder, at, 16) for at in q_and_k), place(builder, v, n * STEP), *p, *acc]
+    kind = ir.LiteralStructType([F32] * (count + len(acc)))
+    return elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), given))
+
+
+def floats(n: int) -> Any:
+    return types.UniTuple(types.float32, n)
+
+
+@word(lambda acc, n, q, k, x: floats(literal(n).literal_value // 2)(acc, n, types.int32, types.int32, x))
+def scored(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Products of a group's 64 rows, which begin at an address in shared memory, with n keys; acc: as wide as they are."""
+    acc, n, *_, x = sig.args
+    return multiply(builder, x, n.literal_value, 2 * acc.count, args[2:4], args[3], [], [], 0)
+
+
+@word(lambda acc, p, q, k, v, x: floats(2 * p.count + acc.count)(acc, p, types.int32, types.int32, types.int32, x))
+def scored_summed(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Those of a tile, and acc + p v of the one before, which goes on: nothing may touch its numbers until settled()."""
+    acc, p, *_, x = sig.args
+    given = elements(builder, args[0]), elements(builder, args[1])
+    return multiply(builder, x, 4 * p.count, 2 * acc.count, args[2:4], args[4], *given, 1)
+
+
+@word(lambda acc, p, v, x: acc(acc, p, types.int32, x))
+def summed(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """acc + p v."""
+    acc, p, _, x = sig.args
+    return multiply(builder, x, 4 * p.count, 2 * acc.count, [], args[2], elements(builder, args[0]), elements(builder, args[1]), 0)
+
+
+@word(lambda acc, p, fresh, fade: types.Tuple((acc, fresh))(acc, p, fresh, fade))
+def settled(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """(sums of a product that went on, and has ended, fresh): p is held until then, fresh, the next weights, is made before. fade: what
+    they are multiplied with, a number a row, or None; the assembler would make fresh later if both ways had not an end of their own."""
+    acc, p, fresh = (elements(builder, v) for v in args[:3])
+    fade, sums = [] if sig.args[3] == types.none else elements(builder, args[3]), len(acc)
+    results = [*["=f"] * sums, *["=r"] * len(fresh)]
+    constraints = [*results, *["f"] * len(fade), *["r"] * len(p), *map(str, range(len(results)))]
+    code = ["wgmma.wait_group.sync.aligned 0;"]
+    code += [f"mul.f32 ${i}, ${i}, ${len(results) + row_of(i, len(fade), sums)};" for i in range(sums if fade else 0)]
+    kind = ir.LiteralStructType([F32] * sums + [I32] * len(fresh))
+    found = elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), [*fade, *p, *acc, *fresh]))
+    parts = zip((found[:sums], found[sums:]), sig.return_type.types, strict=True)
+    return [context.make_tuple(builder, part_type, part) for part, part_type in parts]
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------------------
+def piece_of_panel():
+    """Where this thread's first piece lies in a panel, in bytes."""
+    row = thread() >> 3
+    return short(STEP * row + 16 * ((thread() ^ row) & 7))
+
+
+def bring(to, x, at, step, left, width, fast):
+    """Begin to copy a tile of keys, or values, panel by panel."""
+    stage_tile(to, x, at, step, left, width, fast)
+    if PANELS > 1:
+        stage_tile(to + N * STEP, x, at + WIDE, step, left, short(width - WIDE), fast)
+
+
+def bring_own(to, x, at, step, left, width, fast):
+    """The same for the block's rows: with what came before them, a group of copies."""
+    stage_own(to, x, at, step, left, width, fast)
+    if PANELS > 1:
+        stage_own(to + FAR, x, at + WIDE, step, left, short(width - WIDE), fast)
+    commit()
+
+
+def bring_stage(to, k, k_at, v, v_at, layout, at, end, keys, d, e, fast):
+    """Values from key `at` on, and the keys N further."""
+    if at < end:
+        bring(to + HALF, v, v_at, layout[11], keys - at, e, fast)
+        if short(at + N) < end:
+            bring(to, k, k_at, layout[7], keys - at - N, d, fast)
+    commit()
+
+
+def arrive(behind):
+    """What the block has begun to copy is there, for wgmma too, but for so many groups of each thread."""
+    wait(behind)
+    seen()
+    barrier()
+
+
+# ---- forward -----------------------------------------------------------------------------------------------------------------------
+def softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys, is_causal, x):
+    """(weights of a tile of products, largest scores, totals, whether sums have to fade, how much)."""
+    s = scores(s, unit, simple, None, 0, m_layout, own, at, rows, keys, is_causal)
+    fade = filled(LINES, 1.0)
+    grows = cuda.any_sync(ALL, any_of(mapped(outgrown, LINES, folded(larger, LINES, s, 1), (top, factor))))
+    if grows:
+        fresh = mapped(grown, LINES, folded(larger, LINES, s, 4), (top, factor))
+        fade = mapped(faded, LINES, top, (fresh,))
+        top, total = fresh, mapped(product, LINES, total, (fade,))
+    s = mapped(weight, LINES, s, (mapped(shift_of, LINES, top, ()), factor))
+    return rounded(s, x), top, mapped(plus, LINES, total, (folded(plus, LINES, s, 1),)), grows, fade
+
+
+@kernel(threads=THREADS_OF)
+def attention_groups(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys, d, e, scale, even, is_causal):
+    """What attention_mma gives."""
+    room, mine, group = short(shared(ROOMS)), piece_of_panel(), short(thread() >> 7)
+    pair, first = longest(rows)
+    q_at, k_at, v_at, y_at, _ = starts(layout, m_layout, pair, heads)
+    fast = even and aligned(q, 8) and aligned(k, 8) and aligned(v, 8)
+    k_at, v_at = k_at + piece_from(layout[7], WIDE), v_at + piece_from(layout[11], WIDE)
+    end, least = short(min(keys, first + ROWS) if is_causal else keys), short(first + 64 * group)
+    last = short(0 if least >= rows else min(keys, least + 64) if is_causal else keys)  # of the keys that the group's rows see
+    at, here, own = short(0), room, short(least + 16 * (thread() >> 5 & 3))
+    a, unit, simple = short(room + 3 * PAIR + 64 * STEP * group), scale * LOG2E, scale > 0.0
+    factor = unit if simple else real(1)
+    bring(room + LAST + mine, k, k_at, layout[7], keys, d, fast)  # the first tile's keys, where a later stage will be
+    bring_own(room + 3 * PAIR + mine, q, q_at + first * layout[3] + piece_from(layout[3], WIDE), layout[3], rows - first, d, fast)
+    for ahead in range(2):
+        k_at = k_at + N * layout[7]
+        bring_stage(room + ahead * PAIR + mine, k, k_at, v, v_at, layout, short(ahead * N), end, keys, d, e, fast)
+        v_at = v_at + N * layout[11]
+    arrive(2)
+    top, total, acc = filled(LINES, -INF), filled(LINES, 0.0), filled(SUMS, 0.0)
+    s = scored(acc, N, a, short(room + LAST), q)
+    p, top, total, grows, fade = softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys, is_causal, q)
+    while at < end:
+        arrive(1)
+        k_at, far = k_at + N * layout[7], short(at + 2 * N)
+        bring_stage(vacant(room, here) + mine, k, k_at, v, v_at, layout, far, end, keys, d, e, fast)
+        v_at, after = v_at + N * layout[11], short(at + N)
+        if after < last:
+            both = scored_summed(acc, p, a, here, short(here + HALF), q)
+            s, acc = both[:SCORES], both[SCORES:]
+            fresh, top, total, grows, fade = softened(s, top, total, unit, factor, simple, m_layout, own, after, rows, keys, is_causal, q)
+            if grows:
+                acc, p = settled(acc, p, fresh, fade)
+            else:
+                acc, p = settled(acc, p, fresh, None)
+        elif at < last:
+            acc = summed(acc, p, short(here + HALF), q)
+        at, here = after, following(room, here)
+    share = mapped(inverse, LINES, folded(plus, LINES, total, 4), ())
+    each(keep_row, LINES, top, (kept, share, pair * rows + own, rows - own))
+    put_rows(y, y_at + own * layout[15], layout[15], rows - own, e, mapped(product, LINES, acc, (share,)), even)
