@@ -5,7 +5,7 @@ A folder that needs more takes it from another, or says here what more it buys. 
 
 from __future__ import annotations
 
-TOTAL = 75227
+TOTAL = 75330
 BUDGETS = {
     "flamepy": (4000, "Tensor, Parameter, PyTorch's names, clipping, transforms, errors, creation, checkpointing, compiled code of others"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),
@@ -14,7 +14,7 @@ BUDGETS = {
     "flamepy/backend/cpu/attention": (500, "attention on the CPU, forward and backward"),
     "flamepy/backend/cpu/bf16": (1600, "bfloat16 products, attention and convolution, AMX too"),
     "flamepy/backend/cpu/conv": (1600, "convolution, pooling, places of a grid"),
-    "flamepy/backend/cpu/loops": (3000, "maps, remainders, broadcasts, moves, folds, rows, spans, sine and cosine"),
+    "flamepy/backend/cpu/loops": (3050, "maps, remainders, broadcasts, moves, edges, folds, rows, spans, sine and cosine"),
     "flamepy/backend/cpu/products": (1550, "matrix products from registers to panels"),
     "flamepy/backend/cpu/runtime": (2600, "device memory, threads, compiler, disk cache, replay in compiled code"),
     "flamepy/backend/cuda": (400, "the device: its list of kernels; recurrent layers"),

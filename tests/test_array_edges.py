@@ -188,3 +188,14 @@ def test_masked_scatter_says_which_element_and_lets_no_gradient_stray() -> None:
     assert gradients[source].tolist() == [1.0, 2.0, 3.0, 0.0]
     with raises(IndexOutOfRange, "masked_scatter: source has 2 elements, the mask takes more: element 2 at position (4,). Give more."):
         fp.masked_scatter(x, mask, source[:2])
+
+
+@pytest.mark.parametrize("where", ["cpu", "plain"])
+def test_long_lines_are_rolled_and_padded_piece_by_piece(where: str) -> None:
+    a = np.arange(2 * 9001, dtype=np.float32).reshape(2, 9001)
+    x = fp.tensor(a, device=where)
+    for shift in (1, -5, 4096, 8999):
+        np.testing.assert_array_equal(fp.roll(x, (shift, 1), (1, 0)).numpy(), np.roll(a, (shift, 1), (1, 0)))
+        np.testing.assert_array_equal(fp.roll(x, shift).numpy(), np.roll(a, shift))
+    for mode, width in (("reflect", 9000), ("symmetric", 5000), ("edge", 9), ("wrap", 8000)):
+        np.testing.assert_array_equal(fp.pad(x, ((1, 0), (width, 4096)), mode=mode).numpy(), np.pad(a, ((1, 0), (width, 4096)), mode))

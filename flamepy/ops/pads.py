@@ -1,6 +1,6 @@
 """pad: numbers put around a tensor, or taken off its sides.
 
-A constant is written around x by strides; in the other modes x is written, and then its edges from there, axis by axis. Three ways to say
+A constant is written around x by strides; in the other modes one kernel reads all of it from x. Three ways to say
 how much: NumPy's pairs in flamepy.pad(), PyTorch's flat list in F.pad(), last axis first; x.pad() takes both.
 """
 
@@ -14,13 +14,13 @@ import numpy as np
 from ..core.custom import custom
 from ..core.door import Door
 from ..core.errors import DTypeError, FlameError, ShapeError
-from ..core.op import like
 from ..core.ops.axes import composed
 from ..core.ops.pointwise import add
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import contiguous_strides, read_strided, sliced, unsliced, write_strided
 from ..core.tensor import Tensor
 from ..dtypes import is_number
+from .rearranging import surrounded
 
 Pairs = list[tuple[int, int]]
 
@@ -30,13 +30,13 @@ class UnknownMode(FlameError, ValueError, NotImplementedError):
 
 
 Ends = tuple[tuple[int, int], tuple[int, int]]
-# Of an axis of n with b numbers in front: where those in front and those behind are read, the first of each and the step to the next; and
-# how many there may be.
+# Of an axis of n that gets b numbers in front: where those in front and those behind are read, the first of each and the step to the next;
+# and how many there may be.
 MODES: dict[str, tuple[Callable[[int, int], Ends], Callable[[int], float]]] = {
-    "reflect": (lambda b, n: ((2 * b, -1), (b + n - 2, -1)), lambda n: n - 1),
-    "symmetric": (lambda b, n: ((2 * b - 1, -1), (b + n - 1, -1)), lambda n: n),
-    "replicate": (lambda b, n: ((b, 0), (b + n - 1, 0)), lambda n: np.inf if n else 0),
-    "circular": (lambda b, n: ((n, 1), (b, 1)), lambda n: n),
+    "reflect": (lambda b, n: ((b, -1), (n - 2, -1)), lambda n: n - 1),
+    "symmetric": (lambda b, n: ((b - 1, -1), (n - 1, -1)), lambda n: n),
+    "replicate": (lambda b, n: ((0, 0), (n - 1, 0)), lambda n: np.inf if n else 0),
+    "circular": (lambda b, n: ((n - b, 1), (0, 1)), lambda n: n),
 }
 NUMPYS = {"edge": "replicate", "wrap": "circular"}
 
@@ -73,18 +73,16 @@ def from_flat(widths: Any, ndim: int) -> Any:
 # ---- what is around, and back -------------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="as is", title="pad", internal=True)
 def around(x, pairs=(), mode=""):
-    """x, and around it what `mode` says: it is written as it is, its edges are copied from there, axis by axis."""
-    y = like(x, tuple([b + n + a for (b, a), n in zip(pairs, x.shape, strict=True)]))
-    starts, sizes, strides = [b for b, _ in pairs], [*x.shape], contiguous_strides(y.shape)
-    write_strided(y, x, strides, placed(starts, strides))
-    for axis in reversed(range(x.ndim)):
-        for first, step, place, count in ends(mode, x.shape[axis], *pairs[axis]):
-            sizes[axis], starts[axis] = count, first
-            edge = read_strided(y, tuple(sizes), turned(strides, axis, step), placed(starts, strides))
-            starts[axis] = place
-            write_strided(y, edge, strides, placed(starts, strides))
-        sizes[axis], starts[axis] = y.shape[axis], 0
-    return y
+    """x, and around it what `mode` says."""
+    return surrounded(x, [piece(mode, n, b, a) for n, (b, a) in zip(x.shape, pairs, strict=True)])
+
+
+def piece(mode: str, n: int, b: int, a: int) -> tuple[int, ...]:
+    """Of an axis what surrounded() takes."""
+    if not b and not a:
+        return n, 0, 0, 0, 1, 0, 1
+    (first, step), (after, by) = MODES[mode][0](b, n)
+    return n, b, a, first, step, after, by
 
 
 around.differentiable(lambda g, pairs, mode: folded(g, pairs, mode))
@@ -103,7 +101,7 @@ def folded(x, pairs=(), mode=""):
             edge = read_strided(x, (*before, count, *behind), strides, place * strides[axis])
             if not step:
                 edge = sum_op(edge, axis=axis, keepdims=True)
-            where, base = turned(own, axis, step), (first - b) * own[axis]
+            where, base = turned(own, axis, step), first * own[axis]
             write_strided(y, add(read_strided(y, edge.shape, where, base), edge), where, base)
         x = y
     return x
@@ -115,10 +113,6 @@ folded.differentiable(lambda g, pairs, mode: around(g, pairs, mode))
 def ends(mode: str, n: int, b: int, a: int) -> list[tuple[int, int, int, int]]:
     """Of each end of an axis that has one: where to read it, by which step, where it is, its length."""
     return [(*read, place, count) for read, place, count in zip(MODES[mode][0](b, n), (0, b + n), (b, a), strict=True) if count]
-
-
-def placed(starts: list[int], strides: tuple[int, ...]) -> int:
-    return sum([i * s for i, s in zip(starts, strides, strict=True)])
 
 
 def turned(strides: tuple[int, ...], axis: int, step: int) -> tuple[int, ...]:

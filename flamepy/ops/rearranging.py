@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import IndexOutOfRange, ShapeError
+from ..core.op import launch, like
 from ..core.ops.axes import as_shape, axes_of, composed, one_axis, titled
 from ..core.ops.copy import filled
 from ..core.ops.indexing import placed_ids, rows_added, rows_at
@@ -19,8 +20,7 @@ from ..core.ops.shape import contiguous_strides, expanded, permute, permuted, re
 from ..core.tensor import Tensor
 from ..dtypes import checked_int, is_count
 from ..engine.routes import routed
-from .joining import joined
-from .shape_more import flatten, narrow
+from .shape_more import flatten
 
 
 # ---- one axis read by a list of places -------------------------------------------------------------------------------------------
@@ -93,14 +93,28 @@ def needs_axes(name: str, x: Any, least: int) -> Any:
     return x
 
 
+def surrounded(x: Any, pieces: list[tuple[int, ...]]) -> Any:
+    """x read along each axis at `front` places, from `first` on by a step, then at the first `many`, then at `behind` ones, from `after`
+    on by another step: (many, front, behind, first, step, after, by)."""
+    y = like(x, tuple([sum(piece[:3]) for piece in pieces]))
+    axes: list[tuple[int, ...]] = []
+    for n, size, (many, front, _, *ends), stride in zip(x.shape, y.shape, pieces, contiguous_strides(x.shape), strict=True):
+        if axes and size == many == n and axes[-1][4] == axes[-1][6] == 1:  # as part of the axis before it
+            axes[-1] = (*[v * n for v in axes[-1][:4]], 1, axes[-1][5] * n, 1, stride)
+        else:
+            axes.append((size, many, front, *ends, stride))
+    if y.size:
+        launch("surround", None, (y,), (x,), (tuple(axes),))
+    return y
+
+
 @custom(inputs=1, kind="as is", title="roll", internal=True)
-def rolled(x, shift=0, axis=0):
-    """x moved on by `shift` along one axis, what leaves at its end comes in at its start."""
-    n = x.shape[axis]
-    return joined.body(narrow(x, axis, n - shift, shift), narrow(x, axis, 0, n - shift), axis=axis)
+def rolled(x, shifts=()):
+    """x moved on by a shift along each axis, what leaves at its end comes in at its start."""
+    return surrounded(x, [(n - s, s, 0, n - s, 1, 0, 1) for n, s in zip(x.shape, shifts, strict=True)])
 
 
-rolled.differentiable(lambda g, shapes, shift, axis: rolled(g, shapes[0][axis] - shift, axis))
+rolled.differentiable(lambda g, shapes, shifts: rolled(g, tuple([(n - s) % (n or 1) for n, s in zip(shapes[0], shifts, strict=True)])))
 
 
 @composed
@@ -119,12 +133,12 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     axes = tuple(axis) if many else (axis,)
     if (many and not isinstance(shift, tuple | list) and len(axes) > 1) or len(shifts) != len(axes):
         raise ShapeError(f"roll: not one shift for each axis: {shift} for axes {axis}. Give as many.")
+    total = [0] * x.ndim
     for s, a in zip(shifts, axes, strict=True):
         a, s = one_axis("roll", a, x.ndim), checked_int("roll", "shift", s)
-        n = x.shape[a] if x.ndim else 0
-        if n and s % n:
-            x = rolled(x, s % n, a)
-    return x
+        if x.size and x.ndim:
+            total[a] = (total[a] + s) % x.shape[a]
+    return rolled(x, tuple(total)) if any(total) else x
 
 
 @composed

@@ -36,7 +36,7 @@ COSTLY = {
     "bell", "cos", "erf", "exp", "exp2", "exp_down", "expm1", "log", "log10", "log1p", "log2", "normal_tail", "pow", "sin", "tanh",
 }  # fmt: skip
 MOVES = frozenset(
-    ("strided_get", "strided_put", "take_rows", "take_along", "put_along", "tri")
+    ("strided_get", "strided_put", "surround", "take_rows", "take_along", "put_along", "tri")
 )  # launches that move numbers without looking at them
 FAMILIES = (
     "loops.channels", "loops.remainders",

@@ -28,7 +28,7 @@ from .runtime.late import Late
 from .runtime.memory import ALIGN, APART, Allocator
 from .runtime.stream import CudaStream, Launch
 
-MOVES = frozenset(("strided_get", "strided_put", "take_rows", "tri"))  # launches that move numbers without looking at them
+MOVES = frozenset(("strided_get", "strided_put", "surround", "take_rows", "tri"))  # launches that move numbers without looking at them
 FAMILIES = (
     "rows.channels",
     "loops.maps", "loops.moves", "loops.scatter", "loops.random", "rows.rows", "loops.reduce", "loops.scan", "loops.spans",

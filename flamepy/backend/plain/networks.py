@@ -59,6 +59,18 @@ def philox_dropout(F, outs, ins, consts):
 
 
 @kernel
+def surround(F, outs, ins, consts):
+    """y = x read along each axis at `front` places from one on by a step, then at the first `many`, then at more by another step."""
+    (y,), (x,), (axes,) = outs, ins, consts
+    at = np.zeros((), np.int64)
+    for size, many, front, first, step, after, by, stride in axes:
+        i = np.arange(size) - front
+        own = np.where(i < 0, first + (i + front) * step, np.where(i < many, i, after + (i - many) * by))
+        at = at[..., None] + own * stride
+    y[...] = x[at.reshape(-1)]
+
+
+@kernel
 def tri(F, outs, ins, consts):
     """y = x on or above (upper), or on or below, a diagonal of each matrix, 0 elsewhere."""
     (y,), (x,), (rows, cols, diagonal, upper) = outs, ins, consts

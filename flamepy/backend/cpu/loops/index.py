@@ -86,6 +86,46 @@ def put_apart(line, out, start, step):
 
 
 @loop
+def surround(part, out, x, table, k, rows, width, group):
+    """Rows of out, each read from x in three pieces, at places that do so along every axis but the last: table has PARTS numbers of each
+    axis, the size, then what seen() takes, and the stride. A task has a group of rows that follow each other, or a piece of a long one."""
+    down, across = (rows + group - 1) // group, (width + LENGTH - 1) // LENGTH
+    inner, beside = table[PARTS * (k - 2) :], table[PARTS * (k - 1) :]
+    many, front, step, by = beside[1], beside[2], beside[4], beside[6]
+    for t in tasks(part, out.size // (rows * width) * down * across):
+        plane, first, low = t // (down * across), t % (down * across) // across * group, t % across * LENGTH
+        base, left, size = 0, plane, min(width - low, LENGTH)
+        for d in range(k - 3, -1, -1):
+            own = table[PARTS * d :]
+            base += seen(own, left % own[0]) * own[PARTS - 1]
+            left //= own[0]
+        near, far = min(max(front - low, 0), size), min(max(front + many - low, 0), size)
+        ahead, behind = seen(beside, low), seen(beside, low + far)
+        for i in range(first, min(rows, first + group)):
+            at, start = (plane * rows + i) * width + low, base + seen(inner, i) * inner[PARTS - 1]
+            edge(out, at, near, x, start + ahead, step)
+            if near < far:
+                copy_run(out[at + near : at + far], x[start + low + near - front : start + low + far - front])
+            edge(out, at + far, size - far, x, start + behind, by)
+
+
+def seen(axis, i):
+    """Which of an axis the place i of the result shows: `front` are read from a place on by a step, then `many` as they are, then more."""
+    many, front = axis[1], axis[2]
+    if i < front:
+        return axis[3] + i * axis[4]
+    return i - front if i < front + many else axis[5] + (i - front - many) * axis[6]
+
+
+def edge(out, at, size, x, start, step):
+    if size < SHORT:
+        for j in range(size):
+            out[np.uintp(at + j)] = x[np.uintp(start + j * step)]
+    else:
+        get_run(out[at : at + size], x, start, step)
+
+
+@loop
 def strided_repeat(part, out, x, table, k, inner, count, base):
     """out[r, i, j] = x[base + offset(r) + i] for j < count, a few times each."""
     blocks = (inner + LENGTH - 1) // LENGTH
@@ -295,6 +335,7 @@ def within(i, last):
 SHORT = 8  # below so many numbers a row, all are added up in float64
 PIECE = 1 << 14  # ids looked at by one task
 ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
+PARTS = 8  # numbers of an axis of surround()
 FEW = 64  # columns one task adds, where there are too few rows to share
 
 
@@ -345,6 +386,13 @@ def copied(s):
 def put_launcher(go, outs, ins, sizes, strides, base):
     found, *rest = walk(sizes, strides)
     go(strided_put, outs, ins, (table(found), *rest, base), work=ins[0].size)
+
+
+@launcher(name="surround")
+def surround_launcher(go, outs, ins, axes):
+    axes = axes if len(axes) > 1 else ((1, 1, 0, 0, 1, 0, 1, outs[0].size), *axes)
+    rows, width = axes[-2][0], axes[-1][0]
+    go(surround, outs, ins, (table(sum(axes, ())), len(axes), rows, width, max(1, LENGTH // width)))
 
 
 @launcher(name="take_rows")

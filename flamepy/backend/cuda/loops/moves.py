@@ -13,7 +13,7 @@ from ....dtypes import int64
 from ..runtime.compat import cuda, types
 from ..runtime.family import THREADS, blocks, kernel, launcher
 from .maps import EACH, RUNS, is_wide, map_runs, run_of, same, spread_each, spread_runs
-from .runs import aligned_run, apply_run, load_run, place, run_length, store_run, table
+from .runs import aligned_run, apply_run, load_run, place, place_around, run_length, store_run, table
 from .words import barrier, block, thread
 
 SIDE = 64  # of a tile
@@ -50,6 +50,13 @@ def put_each(y, t, x):
     i = block() * THREADS + thread()
     if i < x.size:
         y[place(t, i)] = x[i]
+
+
+@kernel
+def surround_each(out, t, x):
+    i = block() * THREADS + thread()
+    if i < out.size:
+        out[i] = x[place_around(t, i)]
 
 
 @kernel
@@ -297,6 +304,11 @@ def put_launcher(go, outs, ins, sizes, strides, base):
         go(put_runs, outs, (), (t, x), grid=blocks(x.size, RUNS * THREADS * run))
     else:
         go(put_each, outs, (), (t, x), grid=blocks(x.size))
+
+
+@launcher
+def surround(go, outs, ins, axes):
+    go(surround_each, outs, (), (table(axes, is_wide(*outs, *ins)), *ins), grid=blocks(outs[0].size))
 
 
 @launcher(name="take_rows")

@@ -129,8 +129,12 @@ def table(dims: tuple[tuple[int, ...], ...], wide: bool, base: int = 0) -> tuple
     return (*found, *dims[0][1:])
 
 
-def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int) -> list[Any]:
-    """The offsets (int64) of position p by each of `ways` strides."""
+def strided(builder: Any, i: Any, strides: Sequence[Any]) -> list[Any]:
+    return [builder.mul(i, stride) for stride in strides]
+
+
+def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int, far: Any = strided) -> list[Any]:
+    """The offsets (int64) of position p by each of `ways` strides; or what `far` makes of a place along an axis and so many numbers."""
     word = ir.IntType(t.dtype.bitwidth)
     double, cut = ir.IntType(2 * word.width), (lambda v: v if word.width == 64 else builder.trunc(v, word))
     p, total, values = cut(p), [values[1]] * ways, list(values[2:])
@@ -139,9 +143,9 @@ def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int) -> l
         high = builder.mul(builder.zext(p, double), builder.zext(factor, double))
         q = builder.lshr(builder.trunc(builder.lshr(high, double(word.width)), word), shift)
         rest = builder.sub(p, builder.mul(q, size))
-        total = [builder.add(a, builder.mul(rest, stride)) for a, stride in zip(total, strides, strict=True)]
+        total = [builder.add(a, b) for a, b in zip(total, far(builder, rest, strides), strict=False)]
         p, values = q, values[3 + ways :]
-    total = [builder.add(a, builder.mul(p, stride)) for a, stride in zip(total, values, strict=True)]
+    total = [builder.add(a, b) for a, b in zip(total, far(builder, p, values), strict=False)]
     return [v if word.width == 64 else builder.sext(v, I64) for v in total]
 
 
@@ -150,6 +154,22 @@ def place(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Where position p lies."""
     t = sig.args[0]
     return offsets(builder, t, cgutils.unpack_tuple(builder, args[0], len(t)), args[1], 1)[0]
+
+
+@word(lambda t, p: types.int64(t, types.int64))
+def place_around(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Where surround() reads what comes to position p."""
+    t = sig.args[0]
+    return offsets(builder, t, cgutils.unpack_tuple(builder, args[0], len(t)), args[1], 7, around)[0]
+
+
+def around(builder: Any, i: Any, axis: Sequence[Any]) -> list[Any]:
+    many, front, first, step, after, by, stride = axis
+    inside = builder.sub(i, front)
+    more = builder.add(after, builder.mul(builder.sub(inside, many), by))
+    found = builder.select(builder.icmp_signed("<", inside, many), inside, more)
+    found = builder.select(builder.icmp_signed("<", i, front), builder.add(first, builder.mul(i, step)), found)
+    return [builder.mul(found, stride)]
 
 
 def taken(c: Any, values: Sequence[Any]) -> list[tuple[Any, Any, bool]]:
