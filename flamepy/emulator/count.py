@@ -18,7 +18,9 @@ from .layout import READ_NOW, WRITTEN_NOW
 SPECIAL = {"ex2", "lg2", "sin", "cos", "tanh", "rsqrt", "rcp", "sqrt"}
 CONTROL = {"bra", "brx", "ret", "exit", "call"}
 WARP = {"shfl": "shuffle", "vote": "shuffle", "match": "shuffle", "redux": "shuffle", "activemask": "shuffle"}
-MMA = {"m16n8k16": 4096, "m16n8k8": 2048, "m64n128k16": 2 * 16 * 128 * 16, "m64n64k16": 2 * 16 * 64 * 16}  # of one warp
+MMA = {  # of one warp
+    "m16n8k16": 2 * 16 * 8 * 16, "m16n8k8": 2 * 16 * 8 * 8, "m64n128k16": 2 * 16 * 128 * 16, "m64n64k16": 2 * 16 * 64 * 16,
+}  # fmt: skip
 
 
 def kind_of(i: Instruction) -> str:

@@ -118,7 +118,7 @@ def seen(axis, i):
 
 
 def edge(out, at, size, x, start, step):
-    if size < SHORT:
+    if size < BRIEF:
         for j in range(size):
             out[np.uintp(at + j)] = x[np.uintp(start + j * step)]
     else:
@@ -336,6 +336,7 @@ SHORT = 8  # below so many numbers a row, all are added up in float64
 PIECE = 1 << 14  # ids looked at by one task
 ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
 PARTS = 8  # numbers of an axis of surround()
+BRIEF = 8  # below so many, what stands around is written one by one
 FEW = 64  # columns one task adds, where there are too few rows to share
 
 

@@ -15,7 +15,7 @@ from ....core.words import INF, real
 from ..loops.vectors import aligned
 from ..loops.words import barrier, thread
 from ..products.fragments import each, folded, mapped, rounded, row_of
-from ..products.tensor import M16, commit, seen, shared, wait
+from ..products.tensor import M16, commit, seen, shared, swizzled, wait
 from ..products.tile_words import any_of, piece_from, short
 from ..products.tiles import elements, filled
 from ..runtime.compat import cuda, literal, types, word
@@ -73,11 +73,6 @@ def choice(driver: Any, width: int, mask: Any) -> tuple[Any, dict[str, int]] | N
 
 
 # ---- products ------------------------------------------------------------------------------------------------------------------------
-def place(builder: Any, at: Any, lead: int) -> Any:
-    """What wgmma is told of a tile in shared memory: swizzled, 1,024 bytes from 8 rows to the next, `lead` from 64 columns to the next."""
-    return builder.or_(builder.lshr(builder.zext(at, I64), I64(4)), I64(1 << 62 | 64 << 32 | lead >> 4 << 16))
-
-
 def multiply(builder: Any, x: Any, n: int, wide: int, q_and_k: list[Any], v: Any, acc: list[Any], p: list[Any], pending: int) -> list[Any]:
     """One piece of PTX: a lane's scores of n keys from the places of q and k, if these are given, then acc + p v, if v is; all of it, or
     all but the last, has ended behind it."""
@@ -97,9 +92,9 @@ def multiply(builder: Any, x: Any, n: int, wide: int, q_and_k: list[Any], v: Any
         code.append("b, yes, 1, 1, 1;")
     code.append(f"{'wgmma.commit_group.sync.aligned; ' if p else ''}wgmma.wait_group.sync.aligned {pending}; }}")
     constraints = ["=f"] * (count + len(acc)) + ["l"] * len(tiles) + ["r"] * len(p) + [str(count + i) for i in range(len(acc))]
-    given = [*(place(builder, at, 16) for at in q_and_k), place(builder, v, n * STEP), *p, *acc]
+    given = [swizzled(builder, builder.zext(at, I64), lead) for at, lead in (*((at, 16) for at in q_and_k), (v, n * STEP))]
     kind = ir.LiteralStructType([F32] * (count + len(acc)))
-    return elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), given))
+    return elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), [*given, *p, *acc]))
 
 
 def floats(n: int) -> Any:

@@ -133,19 +133,19 @@ def strided(builder: Any, i: Any, strides: Sequence[Any]) -> list[Any]:
     return [builder.mul(i, stride) for stride in strides]
 
 
-def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int, far: Any = strided) -> list[Any]:
-    """The offsets (int64) of position p by each of `ways` strides; or what `far` makes of a place along an axis and so many numbers."""
+def offsets(builder: Any, t: Any, values: Sequence[Any], p: Any, ways: int, far: Any = strided, results: int = 0) -> list[Any]:
+    """The offsets (int64) of position p by each of `ways` strides; or so many results that `far` makes, of an axis's place and numbers."""
     word = ir.IntType(t.dtype.bitwidth)
     double, cut = ir.IntType(2 * word.width), (lambda v: v if word.width == 64 else builder.trunc(v, word))
-    p, total, values = cut(p), [values[1]] * ways, list(values[2:])
+    p, total, values = cut(p), [values[1]] * (results or ways), list(values[2:])
     while len(values) > ways:
         size, factor, shift, *strides = values[: 3 + ways]
         high = builder.mul(builder.zext(p, double), builder.zext(factor, double))
         q = builder.lshr(builder.trunc(builder.lshr(high, double(word.width)), word), shift)
         rest = builder.sub(p, builder.mul(q, size))
-        total = [builder.add(a, b) for a, b in zip(total, far(builder, rest, strides), strict=False)]
+        total = [builder.add(a, b) for a, b in zip(total, far(builder, rest, strides), strict=True)]
         p, values = q, values[3 + ways :]
-    total = [builder.add(a, b) for a, b in zip(total, far(builder, p, values), strict=False)]
+    total = [builder.add(a, b) for a, b in zip(total, far(builder, p, values), strict=True)]
     return [v if word.width == 64 else builder.sext(v, I64) for v in total]
 
 
@@ -160,7 +160,7 @@ def place(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 def place_around(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Where surround() reads what comes to position p."""
     t = sig.args[0]
-    return offsets(builder, t, cgutils.unpack_tuple(builder, args[0], len(t)), args[1], 7, around)[0]
+    return offsets(builder, t, cgutils.unpack_tuple(builder, args[0], len(t)), args[1], 7, around, 1)[0]
 
 
 def around(builder: Any, i: Any, axis: Sequence[Any]) -> list[Any]:

@@ -200,13 +200,18 @@ def multiplied(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return found
 
 
+def swizzled(builder: Any, at: Any, lead: int) -> Any:
+    """What wgmma is told of a tile in shared memory: swizzled by 128 bytes; 1,024 bytes from 8 lines to the next, and, where k does not lie
+    together, `lead` bytes from 64 lines to the next."""
+    return builder.or_(builder.lshr(at, I64(4)), I64(1 << 62 | 64 << 32 | lead >> 4 << 16))
+
+
 @word(lambda sums, a, b, a_deep, b_deep, x: sums(sums, types.int64, types.int64, a_deep, b_deep, x))
 def multiplied_group(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The sums with the products of a stage of 64 numbers of k added, by four warps as one (wgmma of sm_90a): twice 64 rows by 128 columns.
     a, b: where their parts of the stage begin, multiples of 1,024. All of it is one piece, or sums would leave their registers."""
     turned = [d != types.none for d in sig.args[3:5]]
-    # Swizzled by 128 bytes; from 8 lines to the next, and, where k does not lie together, from 64 lines to the next, in units of 16 bytes.
-    given = [builder.or_(builder.lshr(args[1 + n], I64(4)), I64(1 << 62 | 64 << 32 | (512 if turned[n] else 1) << 16)) for n in (0, 1)]
+    given = [swizzled(builder, args[1 + n], 1 << 13 if turned[n] else 16) for n in (0, 1)]
     kinds, code = M16[sig.args[5].half], ["{ .reg .pred adds; .reg .b64 a, b; setp.ne.b64 adds, $128, 0; wgmma.fence.sync.aligned;"]
     for step in range(4):
         for half in range(2):
