@@ -15,6 +15,7 @@ from numba.core import codegen
 from numba.core.caching import NullCache
 
 import flamepy as fp
+from flamepy.backend.cpu.conv.pooling import larger
 from flamepy.backend.cpu.device import COSTLY_SHARE, FAMILIES, GRAIN, CpuStream, loop_named
 from flamepy.backend.cpu.runtime import compiler
 from flamepy.backend.cpu.runtime.memory import APART
@@ -95,9 +96,9 @@ def test_most_remainders_and_largest_of_windows_vectorise():
     """Of quotients that are not too large, and of windows whose places nobody asks for."""
     llvm, assembly = compiled("map_remainder", REGISTRY["remainder"].formula, np.empty(4096, F4), *inputs(2))
     assert packed("products", assembly) and not in_float64(llvm)
-    for step in (1, 2):
-        sizes = np.array([4, 1, 1, 1024, 1, 1, 2, 1, 1, step, 0, 0, 0, 1, 1, 1, 1, 1, 1024 // step - 1])
-        llvm, assembly = compiled("max_along", None, np.empty(4 * int(sizes[-1]), F4), np.ones(4096, F4), sizes, 2, 1)
+    for step in (1, 2, 5, 8):
+        sizes = np.array([4, 1, 1, 1024, 1, 1, max(2, step), 1, 1, step, 0, 0, 0, 1, 1, 1, 1, 1, 1024 // step - 1])
+        llvm, assembly = compiled("along_axis", larger, np.empty(4 * int(sizes[-1]), F4), np.ones(4096, F4), sizes, 2, 1, F4.type(1))
         assert packed("arithmetic", assembly) and not in_float64(llvm)
 
 

@@ -328,6 +328,21 @@ def test_pools_match_torch(pool: Any) -> None:
         close(got, wanted.detach().numpy(), F64)
 
 
+@pytest.mark.parametrize(("shape", "pool"), [
+    ((6, 40, 33), ((3, 3), (2, 2), (1, 1))), ((2, 1, 700), ((1, 4), (1, 5), (0, 2))), ((3, 9, 99), ((2, 9), (2, 9), (0, 0))),
+    ((4, 24, 24), ((8, 6), (8, 6), (0, 0))), ((1, 60, 61), ((3, 7), (1, 7), (0, 0))), ((2, 35, 30), ((7, 5), (7, 5), (1, 0))),
+    ((2, 19, 40), ((4, 8), (3, 8), (2, 0))), ((1, 3, 9000), ((2, 2), (2, 1), (0, 1))), ((2, 50, 30), ((20, 3), (10, 3), (0, 0))),
+])  # fmt: skip
+def test_means_of_many_windows(shape: Any, pool: Any) -> None:
+    """Along one axis after the other; 16-bit floats are rounded once. NaN and infinity stay in their windows."""
+    mean, x = fp.nn.functional.avg_pool2d, draw(1, *shape)
+    half = fp.tensor(x).to(fp.bfloat16)
+    assert mean(half, *pool).numpy().tobytes() == mean(half.to(fp.float32), *pool).to(fp.bfloat16).numpy().tobytes()
+    close(mean(fp.tensor(x.astype(F64)), *pool).numpy(), windows(x.astype(F64), *pool).mean((-2, -1)), F64)
+    x.reshape(-1)[[5, x.size // 3, x.size // 2]] = np.nan, np.inf, -np.inf
+    close(mean(fp.tensor(x), *pool).numpy(), windows(x, *pool).mean((-2, -1)), F32)
+
+
 @pytest.mark.parametrize(("shape", "args"), [
     ((2, 3, 40), (3, 2, 1)), ((2, 3, 150), (2,)), ((1, 2, 23), (3, 3, 1, 2)), ((1, 1, 9000), (4, 1, 2)),
     ((2, 2, 9, 20), ((2, 3), (1, 2), 1)), ((1, 2, 5, 6, 9), (2, 2, 1, 1)), ((1, 2, 7, 8), ((5, 3),)),

@@ -9,12 +9,19 @@ from ..dtypes import is_count
 from . import functional as F
 from .module import Module
 
+MODES = {"Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
+
 
 class Padding(Module):
     """The base of all: `axes` of x get more around them, as `mode` says. padding: an int, or (left, right, top, bottom, ...), the last
     axis first; below 0 it cuts off."""
 
     axes, mode, value = 2, "constant", 0.0
+
+    def __init_subclass__(cls) -> None:
+        """The classes here have both in their names; one of a user's is what it comes from."""
+        if cls.__module__ == __name__ and cls.__name__[-2].isdigit():
+            cls.axes, cls.mode = int(cls.__name__[-2]), MODES.get(cls.__name__[:-5], "constant")
 
     def __init__(self, padding: Any):
         given = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * (2 * self.axes)
@@ -44,8 +51,6 @@ class ConstantPad(Padding):
 class ConstantPad1d(ConstantPad):
     """A value around lines."""
 
-    axes = 1
-
 
 class ConstantPad2d(ConstantPad):
     """A value around images."""
@@ -54,13 +59,9 @@ class ConstantPad2d(ConstantPad):
 class ConstantPad3d(ConstantPad):
     """A value around volumes."""
 
-    axes = 3
-
 
 class ZeroPad1d(Padding):
     """Zeros around lines."""
-
-    axes = 1
 
 
 class ZeroPad2d(Padding):
@@ -70,58 +71,38 @@ class ZeroPad2d(Padding):
 class ZeroPad3d(Padding):
     """Zeros around volumes."""
 
-    axes = 3
-
 
 class ReflectionPad1d(Padding):
     """Around lines what is inside, reflected at the last number."""
-
-    axes, mode = 1, "reflect"
 
 
 class ReflectionPad2d(Padding):
     """Around images what is inside, reflected at the last number."""
 
-    mode = "reflect"
-
 
 class ReflectionPad3d(Padding):
     """Around volumes what is inside, reflected at the last number."""
-
-    axes, mode = 3, "reflect"
 
 
 class ReplicationPad1d(Padding):
     """Around lines their last number."""
 
-    axes, mode = 1, "replicate"
-
 
 class ReplicationPad2d(Padding):
     """Around images their last number."""
-
-    mode = "replicate"
 
 
 class ReplicationPad3d(Padding):
     """Around volumes their last number."""
 
-    axes, mode = 3, "replicate"
-
 
 class CircularPad1d(Padding):
     """Around lines their other end."""
-
-    axes, mode = 1, "circular"
 
 
 class CircularPad2d(Padding):
     """Around images their other end."""
 
-    mode = "circular"
-
 
 class CircularPad3d(Padding):
     """Around volumes their other end."""
-
-    axes, mode = 3, "circular"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..ops.spatial_sizes import each
@@ -14,6 +15,11 @@ class Pool(Module):
 
     op = ""
     arguments: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        """MaxPool2d is max_pool2d() of nn.functional; a class of a user's is what it comes from."""
+        if cls.__module__ == __name__:
+            cls.op = re.sub("(?<=[a-zP])(?=[AMPU])", "_", cls.__name__).lower()
 
     def forward(self, x: Any) -> Any:
         """x (N, C, ...) or (C, ...) -> as many axes, the last ones of other sizes. Raises ShapeError where nothing is left."""
@@ -50,19 +56,13 @@ class MaxPool(Windowed):
 class MaxPool1d(MaxPool):
     """The largest number of each window of lines."""
 
-    op = "max_pool1d"
-
 
 class MaxPool2d(MaxPool):
     """The largest number of each window of images; the stride is the window's size unless given."""
 
-    op = "max_pool2d"
-
 
 class MaxPool3d(MaxPool):
     """The largest number of each window of volumes."""
-
-    op = "max_pool3d"
 
 
 class MaxUnpool(Windowed):
@@ -83,25 +83,19 @@ class MaxUnpool(Windowed):
 class MaxUnpool1d(MaxUnpool):
     """The largest numbers of windows of lines where they were, zeros elsewhere."""
 
-    op = "max_unpool1d"
-
 
 class MaxUnpool2d(MaxUnpool):
     """The largest numbers of windows of images where they were, zeros elsewhere."""
-
-    op = "max_unpool2d"
 
 
 class MaxUnpool3d(MaxUnpool):
     """The largest numbers of windows of volumes where they were, zeros elsewhere."""
 
-    op = "max_unpool3d"
-
 
 class AvgPool1d(Windowed):
     """The mean of each window of lines."""
 
-    op, arguments = "avg_pool1d", ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+    arguments: tuple[str, ...] = "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
@@ -127,13 +121,9 @@ class AvgPool(Windowed):
 class AvgPool2d(AvgPool):
     """The mean of each window of images."""
 
-    op = "avg_pool2d"
-
 
 class AvgPool3d(AvgPool):
     """The mean of each window of volumes."""
-
-    op = "avg_pool3d"
 
 
 class LPPool(Windowed):
@@ -149,19 +139,13 @@ class LPPool(Windowed):
 class LPPool1d(LPPool):
     """The norm of each window of lines, of power norm_type."""
 
-    op = "lp_pool1d"
-
 
 class LPPool2d(LPPool):
     """The norm of each window of images, of power norm_type."""
 
-    op = "lp_pool2d"
-
 
 class LPPool3d(LPPool):
     """The norm of each window of volumes, of power norm_type."""
-
-    op = "lp_pool3d"
 
 
 class AdaptiveAvgPool(Pool):
@@ -176,19 +160,13 @@ class AdaptiveAvgPool(Pool):
 class AdaptiveAvgPool1d(AdaptiveAvgPool):
     """Means of output_size windows of lines."""
 
-    op = "adaptive_avg_pool1d"
-
 
 class AdaptiveAvgPool2d(AdaptiveAvgPool):
     """Means of output_size windows of images; AdaptiveAvgPool2d(1) is the mean of all."""
 
-    op = "adaptive_avg_pool2d"
-
 
 class AdaptiveAvgPool3d(AdaptiveAvgPool):
     """Means of output_size windows of volumes."""
-
-    op = "adaptive_avg_pool3d"
 
 
 class AdaptiveMaxPool(Pool):
@@ -203,16 +181,10 @@ class AdaptiveMaxPool(Pool):
 class AdaptiveMaxPool1d(AdaptiveMaxPool):
     """The largest numbers of output_size windows of lines."""
 
-    op = "adaptive_max_pool1d"
-
 
 class AdaptiveMaxPool2d(AdaptiveMaxPool):
     """The largest numbers of output_size windows of images."""
 
-    op = "adaptive_max_pool2d"
-
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool):
     """The largest numbers of output_size windows of volumes."""
-
-    op = "adaptive_max_pool3d"

@@ -106,6 +106,7 @@ def largest_at(x, sizes=(), out=()):
 
 
 TITLED = {f"{kind}max_pool{n}d": titled(largest, f"{kind}max_pool{n}d") for kind in ("", "adaptive_") for n in (1, 2, 3)}
+PICKED = {op: titled(along_at, op) for op in TITLED}
 
 
 def maxima(op: str, x: Any, geometry: list[Sizes], return_indices: Any) -> Any:
@@ -118,14 +119,7 @@ def maxima(op: str, x: Any, geometry: list[Sizes], return_indices: Any) -> Any:
         return TITLED[op](x, sizes=sizes, out=geometry[-1])
     at = largest_at(x, sizes, geometry[-1])
     volume, count = math.prod(sizes[1:4]), math.prod(sizes[16:])
-    return titled_pick(op)(x, at, volume, count, 1, at.shape, ""), at
-
-
-def titled_pick(op: str) -> Any:
-    return PICKED.setdefault(op, titled(along_at, op))
-
-
-PICKED: dict[str, Any] = {}
+    return PICKED[op](x, at, volume, count, 1, at.shape, ""), at
 
 
 def max_pool(op: str, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, indices: Any) -> Any:

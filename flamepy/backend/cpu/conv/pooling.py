@@ -11,18 +11,21 @@ import math
 import numpy as np
 
 from ....core.words import real, select
+from ....dtypes import HALF
 from ...formula.row_words import wide
+from ..loops.maps import F
 from ..loops.runs import copy_run, fill_run
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 
 WINDOWS = 4096  # windows of a line that one task looks at
 LINES = 8  # lines of a window added up in their own type
+SMALL = 512  # of so many numbers means are found in one launch
 
 
 @loop
 def max_pool(part, positions, y, x, sizes):
-    """The largest of each window, and its index in the volume (int64). As in PyTorch, the last NaN wins."""
+    """The largest of each window, unless y is None, and its index in the volume (int64). As in PyTorch, the last NaN wins."""
     volume, deep, rows, columns = sizes[1] * sizes[2] * sizes[3], sizes[16], sizes[17], sizes[18]
     for item in tasks(part, sizes[0] * deep):
         image = x[item // deep * volume : (item // deep + 1) * volume]
@@ -33,15 +36,16 @@ def max_pool(part, positions, y, x, sizes):
             for c in range(columns):
                 left, right = seen(c, sizes, 2)
                 at = largest(image, front, back, top, bottom, left, right, sizes)
-                y[out] = image[at]
+                if y is not None:
+                    y[out] = image[at]
                 positions[out] = at
                 out += 1
 
 
 @loop
-def max_along(part, y, x, sizes, axis, inner):
-    """The largest of each window along one axis, whose numbers are `inner` apart. A window's first number of the largest wins, or the last
-    NaN: along one axis after the other, the last axis first, that is what max_pool() finds."""
+def along_axis(part, y, x, sizes, axis, inner, scale):
+    """F of each window along one axis, whose numbers are `inner` apart, times scale. With larger() a window's first number of the largest
+    wins, or the last NaN: along one axis after the other, the last axis first, that is what max_pool() finds."""
     n, k, step, before, gap, count = sizes[1 + axis], sizes[4 + axis], sizes[7 + axis], sizes[10 + axis], sizes[13 + axis], sizes[16 + axis]
     if inner > 1:
         for t in tasks(part, y.size // inner):
@@ -49,93 +53,121 @@ def max_along(part, y, x, sizes, axis, inner):
             line, start = y[t * inner : t * inner + inner], t // count * n
             copy_run(line, x[(start + first) * inner : (start + first + 1) * inner])
             for i in range(start + first + gap, start + end, gap):
-                larger_run(line, x[i * inner : i * inner + inner])
+                more_run(line, x[i * inner : i * inner + inner])
+            scale_run(line, scale)
     else:
         low = (before + step - 1) // max(step, 1)
         high = max(low, min(count, (n - (k - 1) * gap - 1 + before) // step + 1)) if step else low  # these see no padding
         blocks = (count + WINDOWS - 1) // WINDOWS
         for t in tasks(part, y.size // count * blocks):
             o, begin = t // blocks, t % blocks * WINDOWS
-            line, image = y[o * count : o * count + count], x[o * n : o * n + n]
-            start, stop = min(max(begin, low), high), min(max(begin + WINDOWS, low), high)
-            for c in range(begin, min(low, begin + WINDOWS)):
-                line[c] = largest_of(image, seen(c, sizes, axis), gap)
+            line, image, end = y[o * count : o * count + count], x[o * n : o * n + n], min(count, begin + WINDOWS)
+            start, stop = min(max(begin, low), high), min(end, high)
+            for c in range(begin, min(low, end)):
+                line[c] = one_window(image, seen(c, sizes, axis), gap)
             if start < stop:
-                larger_taps(line[start:stop], image[start * step - before :], k, step, gap)
-            for c in range(max(begin, high), min(count, begin + WINDOWS)):
-                line[c] = largest_of(image, seen(c, sizes, axis), gap)
+                whole_windows(line[start:stop], image[start * step - before :], k, step, gap)
+            for c in range(max(begin, high), end):
+                line[c] = one_window(image, seen(c, sizes, axis), gap)
+            scale_run(line[begin:end], scale)
 
 
 def larger(best, value):
     return select((value > best) | (value != value), value, best)
 
 
-def larger_run(out, x):
+def added(total, value):
+    return total + value
+
+
+def scale_run(line, scale):
+    if scale != 1:
+        for j in range(line.size):
+            line[j] *= scale
+
+
+def more_run(out, x):
     for j in range(out.size):
-        out[j] = larger(out[j], x[j])
+        out[j] = F(out[j], x[j])
 
 
-def largest_of(image, span, gap):
-    best = image[span[0]]
-    for i in range(span[0] + gap, span[1], gap):
-        best = larger(best, image[i])
+def one_window(image, span, gap):
+    """Four parts of a long one side by side: each waits for itself alone."""
+    first, end = span
+    best, rest, apart = image[first], first + gap, np.uintp(end - first) // np.uintp(4)
+    if gap == 1 and apart > 3:
+        at, rest = np.uintp(first), first + 4 * np.intp(apart)
+        b, c, d = image[at + apart], image[at + apart + apart], image[at + apart + apart + apart]
+        for i in range(at + np.uintp(1), at + apart):
+            best, b = F(best, image[i]), F(b, image[i + apart])
+            c, d = F(c, image[i + apart + apart]), F(d, image[i + apart + apart + apart])
+        best = F(F(best, b), F(c, d))
+    for i in range(rest, end, gap):
+        best = F(best, image[i])
     return best
 
 
-def larger_taps(out, x, k, step, gap):
-    """out[c] = the largest of x[c * step + t * gap] for t < k: all windows at once, the first taps together, then tap by tap."""
-    together = step if step < 5 and gap == 1 else 1
+def whole_windows(out, x, k, step, gap):
+    """out[c] = F of x[c * step + t * gap] for t < k: all windows at once, the first taps together, then tap by tap."""
+    together = step if 1 < step <= min(k, 8) and gap == 1 else 1
     if step == 1 and k > 1:
         together = 2
-        larger_two(out, x, x[gap:])
-    elif together == 2 <= k:
-        for c in range(np.uintp(out.size)):
-            out[c] = larger(x[c + c], x[c + c + np.uintp(1)])
-    elif together == 3 <= k:
-        for c in range(np.uintp(out.size)):
-            i = c * np.uintp(3)
-            out[c] = larger(larger(x[i], x[i + np.uintp(1)]), x[i + np.uintp(2)])
-    elif together == 4 <= k:
-        for c in range(np.uintp(out.size)):
-            i = c * np.uintp(4)
-            out[c] = larger(larger(x[i], x[i + np.uintp(1)]), larger(x[i + np.uintp(2)], x[i + np.uintp(3)]))
+        first_two(out, x, x[gap:])
+    elif together == 2:
+        first_taps(out, x, 2)
+    elif together == 3:
+        first_taps(out, x, 3)
+    elif together == 4:
+        first_taps(out, x, 4)
+    elif together == 5:
+        first_taps(out, x, 5)
+    elif together == 6:
+        first_taps(out, x, 6)
+    elif together == 7:
+        first_taps(out, x, 7)
+    elif together == 8:
+        first_taps(out, x, 8)
     else:
-        together = 1
         for c in range(np.uintp(out.size)):
             out[c] = x[c * np.uintp(step)]
     for t in range(together, k):
-        larger_tap(out, x[t * gap :], step)
+        further_tap(out, x[t * gap :], step)
 
 
-def larger_two(out, x, y):
+def first_two(out, x, y):
     for c in range(out.size):
-        out[c] = larger(x[c], y[c])
+        out[c] = F(x[c], y[c])
 
 
-def larger_tap(out, x, step):
+def first_taps(out, x, step):
+    """The taps of a step that is written as a number: then the loop vectorises."""
+    for c in range(np.uintp(out.size)):
+        i = c * np.uintp(step)
+        best = F(x[i], x[i + np.uintp(1)])
+        if step > 2:
+            best = F(best, x[i + np.uintp(2)])
+        if step > 3:
+            best = F(best, x[i + np.uintp(3)])
+        if step > 4:
+            best = F(best, x[i + np.uintp(4)])
+        if step > 5:
+            best = F(best, x[i + np.uintp(5)])
+        if step > 6:
+            best = F(best, x[i + np.uintp(6)])
+        if step > 7:
+            best = F(best, x[i + np.uintp(7)])
+        out[c] = best
+
+
+def further_tap(out, x, step):
     if step == 1:
-        larger_run(out, x)
+        more_run(out, x)
     elif step == 2:
         for c in range(np.uintp(out.size)):
-            out[c] = larger(out[c], x[c + c])
+            out[c] = F(out[c], x[c + c])
     else:
         for c in range(np.uintp(out.size)):
-            out[c] = larger(out[c], x[c * np.uintp(step)])
-
-
-@loop
-def max_positions(part, positions, x, sizes):
-    """The index alone."""
-    volume, deep, rows, columns = sizes[1] * sizes[2] * sizes[3], sizes[16], sizes[17], sizes[18]
-    for item in tasks(part, sizes[0] * deep):
-        image = x[item // deep * volume : (item // deep + 1) * volume]
-        front, back = seen(item % deep, sizes, 0)
-        for r in range(rows):
-            top, bottom = seen(r, sizes, 1)
-            for c in range(columns):
-                left, right = seen(c, sizes, 2)
-                at = largest(image, front, back, top, bottom, left, right, sizes)
-                positions[(item * rows + r) * columns + c] = at
+            out[c] = F(out[c], x[c * np.uintp(step)])
 
 
 def seen(window, sizes, axis):
@@ -246,23 +278,26 @@ def avg_pool2d_dx(part, dx, g, sizes):
 # ---- launchers ----
 @launcher(name="max_pool")
 def max_pool_launcher(go, outs, ins, sizes):
-    work = outs[0].size * sizes[4] * sizes[5] * sizes[6]
-    if outs[1] is None:
-        go(max_positions, outs[:1], ins, (table(sizes),), work=work)
-    else:
-        go(max_pool, outs, ins, (table(sizes),), work=work)
+    go(max_pool, outs, ins, (table(sizes),), work=outs[0].size * sizes[4] * sizes[5] * sizes[6])
 
 
 @launcher(name="max_values")
 def max_values_launcher(go, outs, ins, sizes):
-    """Along one axis after the other."""
+    by_axes(go, outs, ins, sizes, (2, 1, 0), larger, 1)
+
+
+def by_axes(go, outs, ins, sizes, order, formula, scale):
+    """Along one axis after the other. Neighbouring lines that windows share out evenly are one."""
     (y,), (x,), shape = outs, ins, [*sizes[:4]]
-    moving = [a for a in (2, 1, 0) if sizes[4 + a] > 1 or sizes[16 + a] != sizes[1 + a]] or [2]
+    moving = [a for a in order if sizes[4 + a] > 1 or sizes[16 + a] != sizes[1 + a]] or [2]
     for axis in moving:
-        shape[1 + axis] = sizes[16 + axis]
-        inner = math.prod(shape[2 + axis :])
-        out = y if axis == moving[-1] else go.empty(math.prod(shape), x.dtype)
-        go(max_along, (out,), (x,), (table(sizes), axis, inner), work=x.size)
+        shape[1 + axis], own, last = sizes[16 + axis], [*sizes], axis == moving[-1]
+        inner, size = math.prod(shape[2 + axis :]), math.prod(shape)
+        n, k, step, before, gap, count = sizes[1 + axis :: 3]
+        if inner == 1 and n == count * step and k <= step and gap == 1 and before == 0:
+            own[1 + axis], own[16 + axis] = size // count * n, size
+        out = y if last else go.empty(size, x.dtype)
+        go(along_axis, (out,), (x,), (table(tuple(own)), axis, inner, go.dtype.type(scale if last else 1)), work=x.size, formula=formula)
         x = out
 
 
@@ -273,7 +308,12 @@ def max_pool_dx_launcher(go, outs, ins, sizes):
 
 @launcher(name="avg_pool2d")
 def avg_pool_launcher(go, outs, ins, sizes):
-    go(avg_pool2d, outs, ins, (table(sizes),), work=outs[0].size * sizes[3] * sizes[4])
+    planes, h, w, kh, kw, *moves, oh, ow = sizes
+    if kh > LINES or ins[0].size < SMALL or ins[0].dtype in HALF:  # lines of sums would be rounded
+        go(avg_pool2d, outs, ins, (table(sizes),), work=outs[0].size * kh * kw)
+    else:
+        volumes = (planes, 1, h, w, 1, kh, kw, 1, *moves[:2], 0, *moves[2:], 1, 1, 1, 1, oh, ow)
+        by_axes(go, outs, ins, volumes, (1, 2), added, 1.0 / (kh * kw))
 
 
 @launcher(name="avg_pool2d_dx")
