@@ -153,3 +153,35 @@ def test_matrix_rank_counts_what_is_larger_than_both_limits() -> None:
     assert fp.linalg.matrix_rank(fp.zeros(2, 0, 0, device="plain"), hermitian=True).tolist() == [0, 0]
     with raises(fp.DTypeError, "matrix_rank: hermitian is no yes or no"):
         fp.linalg.matrix_rank(x, hermitian="no")
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(3, 2), (40, 24)])  # by the kernel, by LAPACK
+def test_triangles_of_every_kind(upper, left, unit, n, m, device):
+    if device == "cuda" and n > 3:
+        return
+    a = RNG.standard_normal((2, n, n)) / n + 2.0 * np.eye(n)
+    b = RNG.standard_normal((3, 1, n, m) if left else (3, 1, m, n))
+    t = np.triu(a, int(unit)) if upper else np.tril(a, -int(unit))
+    t = t + unit * np.eye(n)
+    a[..., t[0] == 0.0] = np.nan  # nobody reads it
+    got = linalg.solve_triangular(fp.tensor(a), fp.tensor(b), upper=upper, left=left, unitriangular=unit).numpy()
+    np.testing.assert_allclose(t @ got if left else got @ t, np.broadcast_to(b, got.shape), atol=1e-9)
+    if unit:
+        return
+    a[1, 1, 1] = 0.0
+    with raises(linalg.LinAlgError, "solve_triangular: Singular matrix", f"{(2, n, n)}"):
+        linalg.solve_triangular(fp.tensor(a), fp.tensor(b[0, 0]), upper=upper, left=left).numpy()
+
+
+@pytest.mark.engine
+def test_a_call_that_lapack_serves_is_written_out(device):
+    if device != "cpu":
+        return
+    x = fp.tensor(A, requires_grad=True)
+    for _ in range(3):
+        loss = linalg.cholesky(x @ x.mT + fp.tensor(np.eye(3))).sum() + linalg.svd(x)[1].sum() + linalg.det(x).sum()
+    calls = [e.call for e in fp.tape(loss) if e.op.title in ("cholesky", "svd", "det")]
+    assert [call.run.__code__.co_filename.rpartition("/")[2] for call in calls] == ["chains.py"] * 3

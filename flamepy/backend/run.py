@@ -76,6 +76,15 @@ class Required:
         return True
 
 
+class OnArrays:
+    """What the host computes between launches, as an Action: `on_arrays` takes what the buffers hold, flat, and writes the first ones."""
+
+    on_arrays: Callable[..., None]
+
+    def __call__(self, *buffers: Any) -> None:
+        self.on_arrays(*[b.data for b in buffers])
+
+
 class Run:
     """Calls one after the other. `begun` says how many of them have: who runs it sets that to 0 before, as Ctrl-C may come before the
     first line of a function. `waits`: whether device.look() must come before the next run, which overwrites what the checks of this one

@@ -30,7 +30,7 @@ import numpy as np
 
 from ..backend.base import Buffer
 from ..backend.recorder import Recorder, divert
-from ..backend.run import Action, Required, Spot, Step
+from ..backend.run import Action, OnArrays, Required, Spot, Step
 from ..bus import assigned, before, changed, heard, outside, seen
 from ..core.device import device as device_of
 from ..core.door import Door
@@ -289,7 +289,7 @@ class Watch(Recorder):
         super().after(check, *buffers)
         self.steps = plan.without(self.steps, getattr(check, "fault", None))
         found = [self.buffers.get(id(b), "") for b in buffers]
-        self.fits = self.fits and isinstance(check, Required)
+        self.fits = self.fits and isinstance(check, Required | OnArrays)
         if "" in found:
             self.required += buffers
         elif self.fits:

@@ -8,6 +8,7 @@ that belong to equal values are infinite.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,18 @@ from ..core.custom import custom
 from ..core.dtypes import check_flag
 from ..core.errors import ShapeError
 from ..core.op import share
-from ..core.ops.axes import tensors_of
+from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import filled
-from ..core.ops.matrices import matmul
-from ..core.ops.pointwise import abs_op, add, div, gt, maximum_op, mul, square, sub, where
+from ..core.ops.matrices import matmul, product
+from ..core.ops.pointwise import abs_op, add, div, gt, maximum_op, mul, square, sub
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape, transpose
 from ..dtypes import checked_number
 from ..ops.diagonals import diag_embed
 from ..ops.joining import cat
 from ..ops.shape_more import tril
-from .host import matrices, on_host
-from .solving import identity, inverse, solved
+from .host import matrices, on_host, quiet
+from .solving import substituted
 
 
 def lined(x: Any) -> Any:
@@ -40,8 +41,13 @@ def down(x: Any) -> Any:
     return reshape(x, (*x.shape, 1))
 
 
-def mean_of_both(x: Any) -> Any:
-    return mul(add(x, transpose(x)), 0.5)
+def mean_of_both(x: Any, share: float = 0.5) -> Any:
+    return mul(add(x, transpose(x)), share)
+
+
+def apart(values: Any, diagonal: float) -> Any:
+    """By how much these numbers, a column for each, are larger than each of them."""
+    return add(sub(lined(values), down(values)), diag_embed(filled(values.shape, diagonal, values.dtype, values.device)))
 
 
 # ---- Cholesky ----------------------------------------------------------------------------------------------------------------------
@@ -52,12 +58,12 @@ def root_of(x):
 
 @root_of.differentiable
 def root_dx(g, y):
-    low = inverse(y)
-    half = tril(matmul(transpose(y), g))
-    half = sub(half, mul(mul(half, identity(half)), 0.5))
-    return mean_of_both(matmul(matmul(transpose(low), half), low))
+    turn = product(y, g, True, False)
+    twice = add(tril(turn), tril(turn, diagonal=-1))
+    return mean_of_both(substituted(y, substituted(y, twice, False, False, True, False), False, False, False, True), 0.25)
 
 
+@composed(home="")
 def cholesky(x: Any, *, upper: bool = False) -> Any:
     """The lower triangle L with L @ L.mT = x of each symmetric, positive definite matrix, of which the lower triangle is read; upper:
     L.mT. The gradient is that of a symmetric matrix. Shapes: (..., n, n). Raises LinAlgError, ShapeError.
@@ -68,21 +74,17 @@ def cholesky(x: Any, *, upper: bool = False) -> Any:
 
 
 # ---- QR ----------------------------------------------------------------------------------------------------------------------------
-def lapack_qr(x: np.ndarray, mode: str) -> Any:
-    return tuple(np.linalg.qr(x, mode))  # type: ignore[call-overload]
-
-
 @custom(inputs=1, title="qr", internal=True)
 def thin_qr(x):
     *batch, m, n = x.shape
-    q, r = on_host("qr", lapack_qr, (x,), ((*batch, m, min(m, n)), (*batch, min(m, n), n)), "reduced")
+    q, r = on_host("qr", np.linalg.qr, (x,), ((*batch, m, min(m, n)), (*batch, min(m, n), n)), "reduced")
     return (q, r), {"r": share(r, r.shape)}
 
 
 @custom(inputs=1, title="qr", internal=True)
 def full_qr(x):
     *batch, m, n = x.shape
-    return on_host("qr", lapack_qr, (x,), ((*batch, m, m), (*batch, m, n)), "complete")
+    return on_host("qr", np.linalg.qr, (x,), ((*batch, m, m), (*batch, m, n)), "complete")
 
 
 def qr_dx(gs: Any, x: Any, y: Any, r: Any) -> Any:
@@ -96,15 +98,16 @@ def qr_dx(gs: Any, x: Any, y: Any, r: Any) -> Any:
 
 
 def tall_qr_dx(gq: Any, gr: Any, q: Any, r: Any) -> Any:
-    inside = sub(matmul(r, transpose(gr)), matmul(transpose(gq), q))
+    inside = sub(product(r, gr, False, True), product(gq, q, True, False))
     both = add(tril(inside), transpose(tril(inside, diagonal=-1)))
-    return transpose(solved(r, transpose(add(gq, matmul(q, both)))))
+    return substituted(r, add(gq, product(q, both, False, False)), True, False, True, True)
 
 
 thin_qr.backward(qr_dx)
 thin_qr.graph(lambda gs, x: qr_dx(gs, x, *thin_qr(x)))
 
 
+@composed(home="")
 def qr(x: Any, mode: str = "reduced") -> Any:
     """(Q, R) with Q @ R = x, Q's columns at right angles, R an upper triangle. mode: "reduced"; "complete": Q is square, no gradient unless
     x is; "r": R alone. Shapes: (..., m, n) gives (..., m, k), (..., k, n), k the smaller. Raises ShapeError, ValueError.
@@ -118,13 +121,9 @@ def qr(x: Any, mode: str = "reduced") -> Any:
 
 
 # ---- symmetric matrices --------------------------------------------------------------------------------------------------------------
-def lapack_eigh(x: np.ndarray) -> tuple:
-    return tuple(np.linalg.eigh(x))
-
-
 @custom(inputs=1, title="eigh", internal=True)
 def symmetric_eigen(x):
-    w, v = on_host("eigh", lapack_eigh, (x,), (x.shape[:-1], x.shape))
+    w, v = on_host("eigh", np.linalg.eigh, (x,), (x.shape[:-1], x.shape))
     return (w, v), {"v": share(v, v.shape)}
 
 
@@ -134,16 +133,10 @@ symmetric_eigen.graph(lambda gs, x: eigen_dx(gs, *symmetric_eigen(x)))
 
 def eigen_dx(gs: Any, w: Any, v: Any) -> Any:
     gw, gv = gs
-    inside = zeros(v) if gw is None else diag_embed(gw)
+    parts = [] if gw is None else [mul(v, lined(gw))]
     if gv is not None:
-        gaps = where(on_diagonal(w), math.inf, sub(lined(w), down(w)))
-        inside = add(inside, div(matmul(transpose(v), gv), gaps))
-    return mean_of_both(matmul(matmul(v, inside), transpose(v)))
-
-
-def on_diagonal(values: Any) -> Any:
-    """The mask of the diagonal of matrices with so many values."""
-    return tensors_of("eye", values, np.eye(values.shape[-1], dtype=bool))[1]
+        parts.append(product(v, div(product(v, gv, True, False), apart(w, math.inf)), False, False))
+    return mean_of_both(product(reduce(add, parts), v, False, True))
 
 
 def zeros(x: Any) -> Any:
@@ -158,6 +151,7 @@ def triangle_of(name: str, x: Any, UPLO: str) -> Any:
     return x if UPLO == "L" else transpose(x)
 
 
+@composed(home="")
 def eigh(x: Any, UPLO: str = "L") -> tuple[Any, Any]:
     """(eigenvalues in rising order, eigenvectors as columns) of symmetric matrices, of which the lower ("L") or upper triangle is read. The
     gradient is that of a symmetric matrix. Shapes: (..., n, n) gives (..., n), (..., n, n). Raises LinAlgError, ShapeError.
@@ -167,6 +161,7 @@ def eigh(x: Any, UPLO: str = "L") -> tuple[Any, Any]:
     return w, v
 
 
+@composed(home="")
 def eigvalsh(x: Any, UPLO: str = "L") -> Any:
     """eigh() without the vectors: its gradient is finite where values are equal, too. Shapes: (..., n, n) gives (..., n).
     >>> fp.linalg.eigvalsh(fp.tensor([[2.0, 0.0], [0.0, 1.0]])).tolist()
@@ -175,15 +170,11 @@ def eigvalsh(x: Any, UPLO: str = "L") -> Any:
 
 
 # ---- singular values -----------------------------------------------------------------------------------------------------------------
-def lapack_svd(x: np.ndarray, full: bool) -> tuple:
-    return tuple(np.linalg.svd(x, full_matrices=full))
-
-
 @custom(inputs=1, title="svd", internal=True)
 def thin_svd(x):
     *batch, m, n = x.shape
     k = min(m, n)
-    u, s, vh = on_host("svd", lapack_svd, (x,), ((*batch, m, k), (*batch, k), (*batch, k, n)), False)
+    u, s, vh = on_host("svd", np.linalg.svd, (x,), ((*batch, m, k), (*batch, k), (*batch, k, n)), False)
     return (u, s, vh), {"s": share(s, s.shape), "vh": share(vh, vh.shape)}
 
 
@@ -194,29 +185,28 @@ thin_svd.graph(lambda gs, x: svd_dx(gs, *thin_svd(x)))
 @custom(inputs=1, title="svd with full_matrices", internal=True)
 def full_svd(x):
     *batch, m, n = x.shape
-    return on_host("svd", lapack_svd, (x,), ((*batch, m, m), (*batch, min(m, n)), (*batch, n, n)), True)
+    return on_host("svd", np.linalg.svd, (x,), ((*batch, m, m), (*batch, min(m, n)), (*batch, n, n)), True)
 
 
 def svd_dx(gs: Any, u: Any, s: Any, vh: Any) -> Any:
     gu, gs_, gvh = gs
-    inside = zeros(matmul(transpose(u), u)) if gs_ is None else diag_embed(gs_)
-    gaps = where(on_diagonal(s), 1.0, sub(lined(square(s)), down(square(s))))
+    parts = [] if gs_ is None else [mul(u, lined(gs_))]  # of what is multiplied by vh
+    gaps = None if gu is gvh is None else apart(square(s), 1.0)
     if gu is not None:
-        turn = matmul(transpose(u), gu)
-        inside = add(inside, mul(div(sub(turn, transpose(turn)), gaps), lined(s)))
+        turn = product(u, gu, True, False)
+        parts.append(product(u, mul(div(sub(turn, transpose(turn)), gaps), lined(s)), False, False))
+        if u.shape[-2] > u.shape[-1]:
+            parts.append(div(sub(gu, product(u, turn, False, False)), lined(s)))
     if gvh is not None:
-        turn = matmul(vh, transpose(gvh))
-        inside = add(inside, mul(down(s), div(sub(turn, transpose(turn)), gaps)))
-    dx = matmul(matmul(u, inside), vh)
-    if gu is not None and u.shape[-2] > u.shape[-1]:
-        out = div(gu, lined(s))
-        dx = add(dx, matmul(sub(out, matmul(u, matmul(transpose(u), out))), vh))
-    if gvh is not None and vh.shape[-1] > vh.shape[-2]:
-        out = div(gvh, down(s))
-        dx = add(dx, matmul(u, sub(out, matmul(matmul(out, transpose(vh)), vh))))
-    return dx
+        turn = product(vh, gvh, False, True)
+        parts.append(product(u, mul(down(s), div(sub(turn, transpose(turn)), gaps)), False, False))
+    dx = product(reduce(add, parts), vh, False, False)
+    if gvh is None or vh.shape[-1] == vh.shape[-2]:
+        return dx
+    return add(dx, product(u, div(sub(gvh, product(turn, vh, True, False)), down(s)), False, False))
 
 
+@composed(home="")
 def svd(x: Any, full_matrices: bool = True) -> tuple[Any, Any, Any]:
     """(U, S, Vh) with U @ diag(S) @ Vh = x, S in falling order. full_matrices: U and Vh are square; of others than square matrices there is
     no gradient then. Shapes: (..., m, n) gives (..., m, k), (..., k), (..., k, n), k the smaller. Raises LinAlgError, ShapeError.
@@ -227,29 +217,22 @@ def svd(x: Any, full_matrices: bool = True) -> tuple[Any, Any, Any]:
     return u, s, vh
 
 
-def lapack_svdvals(x: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(x, compute_uv=False)
-
-
 @custom(inputs=1, title="svdvals", internal=True)
 def singular_values(x):
-    return on_host("svdvals", lapack_svdvals, (x,), ((*x.shape[:-2], min(x.shape[-2:])),))
+    return on_host("svdvals", np.linalg.svdvals, (x,), ((*x.shape[:-2], min(x.shape[-2:])),))
 
 
-@singular_values.differentiable
-def singular_values_dx(g, x):
-    u, _, vh = thin_svd(x)
-    return matmul(mul(u, lined(g)), vh)
-
-
+@composed(home="")
 def svdvals(x: Any) -> Any:
     """The singular values in falling order. Shapes: (..., m, n) gives (..., k), k the smaller. Raises LinAlgError, ShapeError.
     >>> fp.linalg.svdvals(fp.tensor([[3.0, 0.0], [0.0, 4.0]])).tolist()
     [4.0, 3.0]"""
-    return singular_values(matrices("svdvals", x))
+    x = matrices("svdvals", x)
+    return thin_svd(x)[1] if x.requires_grad else singular_values(x)
 
 
 # ---- what is made of them --------------------------------------------------------------------------------------------------------------
+@quiet
 def lapack_pinv(x: np.ndarray, rtol: float, atol: float, hermitian: bool) -> np.ndarray:
     if not atol:
         return np.linalg.pinv(x, rtol, hermitian=hermitian)
@@ -264,13 +247,13 @@ def pseudo_inverse(x, rtol=0.0, atol=0.0, hermitian=False):
 
 @pseudo_inverse.differentiable
 def pseudo_inverse_dx(g, x, y):
-    p, ph, gh = y, transpose(y), transpose(g)
-    k = matmul(gh, p)
-    kph = matmul(k, ph)
-    first = sub(kph, transpose(matmul(p, k)))
-    return add(sub(first, matmul(matmul(x, p), kph)), matmul(matmul(ph, p), sub(gh, matmul(k, x))))
+    k = product(g, y, True, False)
+    ky = product(k, y, False, True)
+    first = sub(sub(ky, product(k, y, True, True)), matmul(matmul(x, y), ky))
+    return add(first, matmul(product(y, y, True, False), sub(transpose(g), matmul(k, x))))
 
 
+@composed(home="")
 def pinv(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: float = 0.0) -> Any:
     """The pseudo-inverse (Moore & Penrose); singular values up to rtol of the largest, or up to atol, count as zero (rtol: the larger size
     times what rounds 1; 0 where atol is given). hermitian: x is symmetric, of which the lower triangle is read, and its eigenvalues are
@@ -289,6 +272,7 @@ def relative(name: str, x: Any, rtol: Any) -> float:
     return max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else checked_number(name, "rtol", rtol)
 
 
+@composed(home="")
 def matrix_rank(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: Any = None) -> Any:
     """How many singular values are larger than rtol times the largest, and than atol, int64 (rtol, atol, hermitian: as in pinv). Shapes:
     (..., m, n) gives (...).

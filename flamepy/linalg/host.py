@@ -12,39 +12,44 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.run import OnArrays
 from ..core.errors import DTypeError, FlameError, ShapeError
 from ..core.op import like
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, FULL, float32
+
+ADVICE = "Look at its numbers, or add a small multiple of the identity"
 
 
 class LinAlgError(FlameError, np.linalg.LinAlgError, RuntimeError):
     """A matrix that has no such factors: singular, not positive definite. NumPy's LinAlgError and PyTorch's RuntimeError, too."""
 
 
-class HostStep:
-    """One function on arrays, with the shapes that they have; results are written into the first ones."""
+class HostStep(OnArrays):
+    """One function on arrays, with the shapes that they have; results are written into the first ones. What may warn is `quiet`."""
 
     def __init__(self, name: str, compute: Callable[..., Any], shapes: tuple, count: int, options: tuple):
-        self.name, self.compute, self.shapes, self.count, self.options = name, compute, shapes, count, options
+        self.compute, self.shapes, self.count, self.options = compute, shapes, count, options
         self.__name__ = name
 
-    def __call__(self, *buffers: Any) -> None:
-        arrays = [b.data.reshape(shape) for b, shape in zip(buffers, self.shapes, strict=True)]
-        self.write(arrays[: self.count], arrays[self.count :])
+    def on_arrays(self, *arrays: np.ndarray) -> None:
+        shaped = [a.reshape(shape) for a, shape in zip(arrays, self.shapes, strict=True)]
+        self.write(shaped[: self.count], shaped[self.count :])
 
     def write(self, outs: Sequence[np.ndarray], ins: Sequence[np.ndarray]) -> None:
         try:
-            with np.errstate(all="ignore"):
-                found = self.compute(*ins, *self.options)
+            found = self.compute(*ins, *self.options)
         except np.linalg.LinAlgError as problem:
             shown = ", ".join([str(x.shape) for x in ins])
-            advice = "Look at its numbers, or add a small multiple of the identity"
-            raise LinAlgError(f"{self.name}: {problem}: shape {shown}. {advice}.") from None
-        for out, result in zip(outs, found if isinstance(found, tuple) else (found,), strict=True):
+            raise LinAlgError(f"{self.__name__}: {problem}: shape {shown}. {ADVICE}.") from None
+        if len(outs) == 1:
+            outs[0][...] = found
+            return
+        for out, result in zip(outs, found, strict=True):
             out[...] = result
 
 
+quiet = np.errstate(all="ignore")  # LAPACK's own functions are so: of NumPy, all but det() and slogdet()
 step_of = lru_cache(4096)(HostStep)  # the same for the same call: a recorded step is compared by it
 
 

@@ -72,6 +72,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     return vector_norm(x, 2 if ord is None else ord, axis, keepdims)
 
 
+@composed(home="")
 def cond(x: Any, p: Any = None) -> Any:
     """The condition number: the norm of x times that of its inverse; without p the largest by the smallest singular value. Shapes:
     (..., m, n) gives (...). Raises ShapeError, LinAlgError.

@@ -201,7 +201,6 @@ def all(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
 def all(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Whether every element over the axes is not zero (bool); of none: True.
-
     Shapes: as sum.
     >>> fp.all(fp.tensor([[True, False], [True, True]]), axis=1).tolist()
     [False, True]
@@ -229,7 +228,6 @@ def amax(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ..
 @overload
 def amax(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """max(): the values alone, as NumPy's and PyTorch's amax. Ties share the gradient equally.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.amax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
     [2.0, 4.0]
@@ -241,7 +239,6 @@ def amin(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ..
 @overload
 def amin(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """min(): the values alone, as NumPy's and PyTorch's amin. Ties share the gradient equally.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.amin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
     [1.0, 3.0]
@@ -253,7 +250,6 @@ def aminmax(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
 @overload
 def aminmax(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """(min, max) over the axes.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> [t.item() for t in fp.aminmax(fp.tensor([2.0, 1.0, 3.0]))]
     [1.0, 3.0]
@@ -265,7 +261,6 @@ def any(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
 def any(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Whether an element over the axes is not zero (bool); of none: False.
-
     Shapes: as sum.
     >>> fp.any(fp.tensor([[True, False], [False, False]]), axis=1).tolist()
     [True, False]
@@ -395,7 +390,6 @@ def argsort(x: TensorLike, axis: int = -1, descending: bool = False, stable: boo
 @overload
 def argsort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The indices that sort() gives (int64). Records nothing.
-
     Shapes: x's.
     >>> fp.argsort(fp.tensor([3.0, 1.0, 2.0])).tolist()
     [1, 2, 0]
@@ -404,7 +398,6 @@ def argsort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool
 # flamepy/ops/selecting.py: argwhere
 def argwhere(x: TensorLike) -> Tensor:
     """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it.
-
     Shapes: (n, x.ndim).
     >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]
@@ -631,7 +624,6 @@ def binary_cross_entropy_with_logits(
 # flamepy/ops/counting.py: bincount
 def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 0) -> Tensor:
     """How often each whole number from 0 on occurs in x (int64), or the sum of its weights (float64 for integers).
-
     Shapes: (n,) gives (max(x) + 1,), or minlength if that is more. Gradients reach the weights. Reads x on the host, so no captured step
     may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
     >>> fp.bincount(fp.tensor([1, 3, 1])).tolist()
@@ -726,7 +718,6 @@ def broadcast_to(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tenso
 # flamepy/ops/sorting.py: bucketize
 def bucketize(x: TensorLike, boundaries: TensorLike, right: bool = False, out_int32: bool = False) -> Tensor:
     """For each number the index of its bucket between sorted boundaries: searchsorted(boundaries, x).
-
     Shapes: x's. right: what equals a boundary belongs behind it. Raises ShapeError unless boundaries is one row.
     >>> fp.bucketize(fp.tensor([0.5, 1.5, 9.0]), [1.0, 2.0]).tolist()
     [0, 1, 2]
@@ -1073,7 +1064,6 @@ def count_nonzero(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> T
 @overload
 def count_nonzero(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """How many elements over the axes are not zero (int64; NaN is not). Records nothing.
-
     Shapes: as sum.
     Types: any.
     >>> fp.count_nonzero(fp.tensor([1.0, 0.0, 2.0])).item()
@@ -1143,7 +1133,6 @@ def cummax(x: TensorLike, axis: int = 0) -> Tensor: ...
 @overload
 def cummax(x: TensorLike, dim: int = 0) -> Tensor:
     """(values, indices) of the largest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch.
-
     Shapes: x's, both. The gradient goes to the elements that were taken.
     >>> [t.tolist() for t in fp.cummax(fp.tensor([1.0, 3.0, 2.0, 3.0]))]
     [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]
@@ -1155,7 +1144,6 @@ def cummin(x: TensorLike, axis: int = 0) -> Tensor: ...
 @overload
 def cummin(x: TensorLike, dim: int = 0) -> Tensor:
     """(values, indices) of the smallest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch.
-
     Shapes: x's, both. The gradient goes to the elements that were taken.
     >>> [t.tolist() for t in fp.cummin(fp.tensor([3.0, 1.0, 2.0]))]
     [[3.0, 1.0, 1.0], [0, 1, 1]]
@@ -1167,7 +1155,6 @@ def cumprod(x: TensorLike, axis: int | None = None, dtype: DTypeLike | None = No
 @overload
 def cumprod(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to each one along an axis; without one, of the flattened x. Gradients are right at zeros, too.
-
     Shapes and types: as cumsum.
     >>> fp.cumprod(fp.tensor([1.0, 2.0, 3.0]), axis=0).tolist()
     [1.0, 2.0, 6.0]
@@ -1179,7 +1166,6 @@ def cumsum(x: TensorLike, axis: int | None = None, dtype: DTypeLike | None = Non
 @overload
 def cumsum(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to each one along an axis; without one, of the flattened x. Added up in float64, rounded to x's type.
-
     Shapes: x's, or (x.size,). Bools and small integers give int64; dtype: the type to cast to before. Raises IndexOutOfRange.
     >>> fp.cumsum(fp.tensor([1.0, 2.0, 3.0]), axis=0).tolist()
     [1.0, 3.0, 6.0]
@@ -1264,7 +1250,6 @@ def diff(
 @overload
 def diff(x: TensorLike, n: int = 1, dim: int = -1, prepend: TensorLike | None = None, append: TensorLike | None = None) -> Tensor:
     """Differences of neighbours along an axis, n times over; before that, `prepend` and `append` (numbers too) are put to its ends.
-
     Shapes: x's with n less at the axis. Of bools: whether neighbours differ. Raises ShapeError for a scalar, ValueError for n below 0.
     >>> fp.diff(fp.tensor([1.0, 4.0, 9.0])).tolist()
     [3.0, 5.0]
@@ -1928,7 +1913,6 @@ def hinge_embedding_loss(x: TensorLike, target: TensorLike, *, margin: float = 1
 # flamepy/ops/counting.py: histc
 def histc(x: TensorLike, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
     """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
-
     Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Between a least and a largest number
     that are not finite there are no parts: NaN. Raises ValueError for bins below 1.
     Types: floats; integers and bools are computed in float32.
@@ -2135,7 +2119,6 @@ def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> t
 @overload
 def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """(value, index) of the k-th smallest element along an axis, from 1. PyTorch's median is that of k = (n + 1) // 2.
-
     Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for a k that there is not.
     >>> [t.item() for t in fp.kthvalue(fp.tensor([3.0, 1.0, 2.0]), 2)]
     [2.0, 2]
@@ -2393,7 +2376,6 @@ def logcumsumexp(x: TensorLike, axis: int = 0) -> Tensor: ...
 @overload
 def logcumsumexp(x: TensorLike, dim: int = 0) -> Tensor:
     """log(cumsum(exp(x))) along an axis, without overflow; computed in float64.
-
     Shapes: x's. Raises DTypeError unless x is of floats.
     >>> [round(v, 4) for v in fp.logcumsumexp(fp.tensor([0.0, 0.0])).tolist()]
     [0.0, 0.6931]
@@ -2597,7 +2579,6 @@ def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
 # flamepy/ops/selecting.py: masked_scatter
 def masked_scatter(x: TensorLike, mask: TensorLike, source: TensorLike) -> Tensor:
     """x with its elements where the mask holds replaced by those of source, one after the other.
-
     Shapes: that x and mask broadcast to; source needs as many elements as the mask holds, else IndexOutOfRange.
     >>> fp.masked_scatter(fp.zeros(3), [True, False, True], fp.tensor([5.0, 6.0])).tolist()
     [5.0, 0.0, 6.0]
@@ -2607,7 +2588,6 @@ def masked_scatter(x: TensorLike, mask: TensorLike, source: TensorLike) -> Tenso
 def masked_select(x: TensorLike, mask: TensorLike, *, size: int | None = None, fill_value: float = 0) -> Tensor:
     """The elements of x where the mask holds, one after the other; x and mask broadcast. size: how many, `fill_value` where there are
     fewer. Reads the mask on the host, so no captured step may call it.
-
     Shapes: (n,), or (size,). Raises DTypeError for a mask that is not bool, ShapeError.
     >>> fp.masked_select(fp.tensor([1.0, 2.0, 3.0]), [True, False, True]).tolist()
     [1.0, 3.0]
@@ -2848,7 +2828,6 @@ def mode(x: TensorLike, axis: int = -1, keepdims: bool = False) -> tuple[Tensor,
 @overload
 def mode(x: TensorLike, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """(value, index) of the most frequent element along an axis: of several the smallest, and where it is last.
-
     Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for an axis without elements.
     >>> [t.item() for t in fp.mode(fp.tensor([2.0, 1.0, 2.0]))]
     [2.0, 2]
@@ -2880,7 +2859,6 @@ def mse_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> T
 # flamepy/ops/sorting.py: msort
 def msort(x: TensorLike) -> Tensor:
     """x in order along its first axis: the values alone.
-
     Shapes: x's.
     >>> fp.msort(fp.tensor([3.0, 1.0, 2.0])).tolist()
     [1.0, 2.0, 3.0]
@@ -2998,7 +2976,6 @@ def nanmean(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTy
 @overload
 def nanmean(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """mean() of the numbers that are not NaN; NaN where there are none.
-
     Shapes: as sum.
     >>> fp.nanmean(fp.tensor([1.0, float("nan"), 2.0])).item()
     1.5
@@ -3010,7 +2987,6 @@ def nanmedian(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tenso
 @overload
 def nanmedian(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """median() of the numbers that are not NaN; NaN where there are none.
-
     Shapes: as sum.
     >>> fp.nanmedian(fp.tensor([1.0, float("nan"), 3.0])).item()
     2.0
@@ -3036,7 +3012,6 @@ def nanquantile(
     interpolation: str | None = None,
 ) -> Tensor:
     """quantile() of the numbers that are not NaN; NaN where there are none.
-
     Shapes: as there.
     >>> fp.nanquantile(fp.tensor([1.0, float("nan"), 3.0]), 0.5).item()
     2.0
@@ -3048,7 +3023,6 @@ def nansum(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTyp
 @overload
 def nansum(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """sum() of the numbers that are not NaN.
-
     Shapes: as sum.
     >>> fp.nansum(fp.tensor([1.0, float("nan"), 2.0])).item()
     3.0
@@ -3123,7 +3097,6 @@ def nll_loss(
 def nonzero(x: TensorLike, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
     """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows,
     `fill_value` where there are fewer.
-
     Shapes: (n, x.ndim), or (n,) for each axis.
     >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
     [[0, 1], [1, 0]]
@@ -3149,7 +3122,6 @@ def norm(
     p: TensorLike | None = None,
 ) -> Tensor:
     """vector_norm(), as PyTorch's norm: ord (or p) 2 or "fro", any number, inf. flamepy.linalg.norm has matrix norms.
-
     Shapes: as sum. Raises ValueError for "nuc", which is a matrix norm.
     >>> fp.norm(fp.tensor([[3.0, 4.0], [0.0, 0.0]]), axis=1).tolist()
     [5.0, 0.0]
@@ -3161,7 +3133,6 @@ def normalize(x: TensorLike, p: float = 2.0, axis: Axis = 1, eps: float = 1e-12)
 @overload
 def normalize(x: TensorLike, p: float = 2.0, dim: Axis = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its norm along an axis, or by eps where that is larger.
-
     Shapes: x's. Raises IndexOutOfRange for an axis that x does not have.
     >>> F.normalize(fp.tensor([[3.0, 4.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929]]
@@ -3331,7 +3302,6 @@ def prod(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeL
 def prod(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """Product over the axes, in another dtype if one is given. The gradient of an element is the product of the others, without a
     division: zeros and higher derivatives are right, and so is an element that is NaN.
-
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
     24.0
@@ -3343,7 +3313,6 @@ def put_along_axis(x: TensorLike, indices: TensorLike, values: TensorLike, axis:
 @overload
 def put_along_axis(x: TensorLike, indices: TensorLike, values: TensorLike, dim: int | None) -> Tensor:
     """x with y[indices[i, j], j] = values[i, j] for axis 0, and so on, as a new tensor: scatter(), where all broadcast.
-
     Shapes: x's. Of several values the last one counts. Raises ShapeError, IndexOutOfRange, DTypeError.
     >>> fp.put_along_axis(fp.zeros(2, 2), [[1], [0]], 5.0, 1).tolist()
     [[0.0, 5.0], [5.0, 0.0]]
@@ -4000,7 +3969,6 @@ def sort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool =
 @overload
 def sort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool = True) -> tuple[Tensor, Tensor]:
     """(values, indices) of x in order along an axis, as PyTorch's sort; what is equal keeps its order whatever `stable` says.
-
     Shapes: x's, both. NaN is the largest. Raises IndexOutOfRange.
     >>> [t.tolist() for t in fp.sort(fp.tensor([3.0, 1.0, 2.0]))]
     [[1.0, 2.0, 3.0], [1, 2, 0]]
@@ -4083,7 +4051,6 @@ def std_mean(x: TensorLike, axis: Axis = None, correction: float = 1, keepdims: 
 @overload
 def std_mean(x: TensorLike, dim: Axis = None, correction: float = 1, keepdim: bool = False) -> Tensor:
     """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's).
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> [t.item() for t in fp.std_mean(fp.tensor([1.0, 3.0]), correction=0)]
     [1.0, 2.0]
@@ -4207,7 +4174,6 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int | None = -1) -
 @overload
 def take_along_axis(x: TensorLike, indices: TensorLike, dim: int | None = -1) -> Tensor:
     """y[i, j] = x[indices[i, j], j] for axis 0, and so on: gather(), where x and indices broadcast at the other axes. None: x flattened.
-
     Shapes: as many axes as x. Raises ShapeError, IndexOutOfRange, DTypeError.
     >>> fp.take_along_axis(fp.tensor([[1, 2], [3, 4]]), [[1], [0]], axis=1).tolist()
     [[2], [3]]
@@ -4294,7 +4260,6 @@ def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True, sorted: bo
 @overload
 def topk(x: TensorLike, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     """(values, indices) of the k largest elements along an axis, the largest first (largest=False: smallest); of equal ones the first.
-
     Shapes: x's with k at the axis. They are in order whatever `sorted` says. Raises ShapeError for more than there are.
     >>> [t.tolist() for t in fp.topk(fp.tensor([1.0, 3.0, 2.0]), 2)]
     [[3.0, 2.0], [1, 2]]
@@ -4474,7 +4439,6 @@ def unique(
 ) -> Tensor:
     """The different numbers of x, or slices along an axis, in order whatever `sorted` says; as asked for also, in this order: where each
     is first, where each element of x is among them, how often each occurs (all int64).
-
     Shapes: (n,), or x's with n at the axis. The gradient goes to the first of each. Reads x on the host, so no captured step may call it.
     >>> [t.tolist() for t in fp.unique(fp.tensor([2, 1, 2]), return_counts=True)]
     [[1, 2], [1, 2]]
@@ -4522,7 +4486,6 @@ def var_mean(x: TensorLike, axis: Axis = None, correction: float = 1, keepdims: 
 @overload
 def var_mean(x: TensorLike, dim: Axis = None, correction: float = 1, keepdim: bool = False) -> Tensor:
     """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's).
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> [t.item() for t in fp.var_mean(fp.tensor([1.0, 3.0]))]
     [2.0, 2.0]
@@ -4548,7 +4511,6 @@ def vector_norm(
 def vector_norm(x: TensorLike, ord: float = 2, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero
     vectors is zero.
-
     Shapes: as sum. dtype: the type to cast to before. Integers give float32. Raises DTypeError for an order that is no number.
     >>> fp.vector_norm(fp.tensor([3.0, 4.0])).item()
     5.0

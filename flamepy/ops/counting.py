@@ -30,11 +30,9 @@ def unique(
 ) -> Any:  # fmt: skip
     """The different numbers of x, or slices along an axis, in order whatever `sorted` says; as asked for also, in this order: where each
     is first, where each element of x is among them, how often each occurs (all int64).
-
     Shapes: (n,), or x's with n at the axis. The gradient goes to the first of each. Reads x on the host, so no captured step may call it.
     >>> [t.tolist() for t in fp.unique(fp.tensor([2, 1, 2]), return_counts=True)]
-    [[1, 2], [1, 2]]
-    """
+    [[1, 2], [1, 2]]"""
     x = Tensor.of("unique", x)
     a = None if axis is None else one_axis("unique", axis, x.ndim)
     numbers = x.numpy().astype(float32) if x.dtype.kind == "V" else x.numpy()
@@ -50,12 +48,10 @@ def unique(
 @composed
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each whole number from 0 on occurs in x (int64), or the sum of its weights (float64 for integers).
-
     Shapes: (n,) gives (max(x) + 1,), or minlength if that is more. Gradients reach the weights. Reads x on the host, so no captured step
     may call it. Raises DTypeError unless x is of integers, ShapeError for other shapes, ValueError for a number below 0.
     >>> fp.bincount(fp.tensor([1, 3, 1])).tolist()
-    [0, 2, 0, 1]
-    """
+    [0, 2, 0, 1]"""
     x = Tensor.of("bincount", x)
     least = checked_int("bincount", "minlength", minlength)
     if x.dtype not in INTEGERS:
@@ -80,12 +76,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 @custom(home="flamepy")
 def histc(x, bins=100, min=0, max=0):
     """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
-
     Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Between a least and a largest number
     that are not finite there are no parts: NaN. Raises ValueError for bins below 1.
     >>> fp.histc(fp.tensor([1.0, 2.0, 1.0]), bins=2, min=0, max=3).tolist()
-    [2.0, 1.0]
-    """
+    [2.0, 1.0]"""
     bins, low, high = checked_int("histc", "bins", bins), checked_number("histc", "min", min), checked_number("histc", "max", max)
     if bins < 1 or not low <= high:
         raise ValueError(f"histc: no parts: bins {bins}, from {low} to {high}. Use bins >= 1 and min <= max.")

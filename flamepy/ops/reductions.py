@@ -30,11 +30,9 @@ def not_zero(x):
 @custom(kind="as is", home="flamepy")
 def count_nonzero(x, axis=None, keepdims=False):
     """How many elements over the axes are not zero (int64; NaN is not). Records nothing.
-
     Shapes: as sum.
     >>> fp.count_nonzero(fp.tensor([1.0, 0.0, 2.0])).item()
-    2
-    """
+    2"""
     plan = reduction("count_nonzero", x.shape, axis, keepdims)
     y = like(x, plan.shape, int64)
     if x.size == 0:
@@ -46,22 +44,18 @@ def count_nonzero(x, axis=None, keepdims=False):
 @composed
 def any(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """Whether an element over the axes is not zero (bool); of none: False.
-
     Shapes: as sum.
     >>> fp.any(fp.tensor([[True, False], [False, False]]), axis=1).tolist()
-    [True, False]
-    """
+    [True, False]"""
     return ne(count_nonzero(x, axis, keepdims), 0)
 
 
 @composed
 def all(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """Whether every element over the axes is not zero (bool); of none: True.
-
     Shapes: as sum.
     >>> fp.all(fp.tensor([[True, False], [True, True]]), axis=1).tolist()
-    [False, True]
-    """
+    [False, True]"""
     x = Tensor.of("all", x)
     return eq(count_nonzero(x, axis, keepdims), reduction("all", x.shape, axis, keepdims).n)
 
@@ -92,11 +86,9 @@ def axes_prod_dx(g, x, axis, keepdims):
 def prod(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """Product over the axes, in another dtype if one is given. The gradient of an element is the product of the others, without a
     division: zeros and higher derivatives are right, and so is an element that is NaN.
-
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
-    24.0
-    """
+    24.0"""
     x = Tensor.of("prod", x)
     x = in_type(x, dtype) if dtype is not None else countable(x)
     return axes_prod(x, axes_of("prod", axis, x.ndim), bool(keepdims))
@@ -106,22 +98,18 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -
 @composed
 def amax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """max(): the values alone, as NumPy's and PyTorch's amax. Ties share the gradient equally.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.amax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
-    [2.0, 4.0]
-    """
+    [2.0, 4.0]"""
     return max(x, axis, keepdims)
 
 
 @composed
 def amin(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """min(): the values alone, as NumPy's and PyTorch's amin. Ties share the gradient equally.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.amin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
-    [1.0, 3.0]
-    """
+    [1.0, 3.0]"""
     return min(x, axis, keepdims)
 
 
@@ -147,11 +135,9 @@ def extremes_dx(gs, x, low, high, axis, keepdims):
 @composed
 def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """(min, max) over the axes.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> [t.item() for t in fp.aminmax(fp.tensor([2.0, 1.0, 3.0]))]
-    [1.0, 3.0]
-    """
+    [1.0, 3.0]"""
     return Extremes(*extremes(Tensor.of("aminmax", x), axis, bool(keepdims)))
 
 
@@ -160,11 +146,9 @@ def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero
     vectors is zero.
-
     Shapes: as sum. dtype: the type to cast to before. Integers give float32. Raises DTypeError for an order that is no number.
     >>> fp.vector_norm(fp.tensor([3.0, 4.0])).item()
-    5.0
-    """
+    5.0"""
     x, ord = Tensor.of("vector_norm", x), checked_number("vector_norm", "ord", ord)
     x = floats_only("vector_norm", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
     if ord == 2:
@@ -184,11 +168,9 @@ def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = Fals
 @composed
 def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, dtype: Any = None, p: Any = None) -> Any:
     """vector_norm(), as PyTorch's norm: ord (or p) 2 or "fro", any number, inf. flamepy.linalg.norm has matrix norms.
-
     Shapes: as sum. Raises ValueError for "nuc", which is a matrix norm.
     >>> fp.norm(fp.tensor([[3.0, 4.0], [0.0, 0.0]]), axis=1).tolist()
-    [5.0, 0.0]
-    """
+    [5.0, 0.0]"""
     if ord is not None and p is not None:
         raise ValueError(f"norm: two orders: ord={ord!r}, p={p!r}. Give one of them.")
     ord = p if ord is None else ord
@@ -200,11 +182,9 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, dty
 @composed(home="both")
 def normalize(x: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
     """x divided by its norm along an axis, or by eps where that is larger.
-
     Shapes: x's. Raises IndexOutOfRange for an axis that x does not have.
     >>> F.normalize(fp.tensor([[3.0, 4.0]])).tolist()
-    [[0.6000000238418579, 0.800000011920929]]
-    """
+    [[0.6000000238418579, 0.800000011920929]]"""
     given = floats_only("normalize", x)
     x = widened(given)
     return narrowed(div(x, maximum_op(vector_norm(x, p, axis, True), checked_number("normalize", "eps", eps))), given.dtype)
@@ -214,22 +194,18 @@ def normalize(x: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
 @composed
 def var_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Any:
     """(variance, mean) over the axes. The default correction is PyTorch's, 1 (that of var() is 0, as NumPy's).
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> [t.item() for t in fp.var_mean(fp.tensor([1.0, 3.0]))]
-    [2.0, 2.0]
-    """
+    [2.0, 2.0]"""
     return moments_of("var", x, axis, correction, keepdims, False, True)
 
 
 @composed
 def std_mean(x: Any, axis: Axis = None, correction: float = 1, keepdims: bool = False) -> Any:
     """(standard deviation, mean) over the axes. The default correction is PyTorch's, 1 (that of std() is 0, as NumPy's).
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> [t.item() for t in fp.std_mean(fp.tensor([1.0, 3.0]), correction=0)]
-    [1.0, 2.0]
-    """
+    [1.0, 2.0]"""
     return moments_of("std", x, axis, correction, keepdims, True, True)
 
 
@@ -254,11 +230,9 @@ def present_sum_dx(g, x, axis, keepdims):
 @composed
 def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """sum() of the numbers that are not NaN.
-
     Shapes: as sum.
     >>> fp.nansum(fp.tensor([1.0, float("nan"), 2.0])).item()
-    3.0
-    """
+    3.0"""
     x = Tensor.of("nansum", x)
     if x.dtype in FLOATS and (dtype is None or as_dtype(dtype) in FLOATS):
         return present_sum(x if dtype is None else in_type(x, dtype), axes_of("sum", axis, x.ndim), bool(keepdims))
@@ -268,11 +242,9 @@ def nansum(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None)
 @composed
 def nanmean(x: Any, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """mean() of the numbers that are not NaN; NaN where there are none.
-
     Shapes: as sum.
     >>> fp.nanmean(fp.tensor([1.0, float("nan"), 2.0])).item()
-    1.5
-    """
+    1.5"""
     x = Tensor.of("nanmean", x)
     x = floats_only("nanmean", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
     wide, there = widened(x), eq(x.detach(), x.detach())

@@ -99,11 +99,9 @@ def lined(name: str, x: Any, axis: int | None, dtype: Any = None) -> tuple[Any, 
 @composed
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
     """The sum of the elements up to each one along an axis; without one, of the flattened x. Added up in float64, rounded to x's type.
-
     Shapes: x's, or (x.size,). Bools and small integers give int64; dtype: the type to cast to before. Raises IndexOutOfRange.
     >>> fp.cumsum(fp.tensor([1.0, 2.0, 3.0]), axis=0).tolist()
-    [1.0, 3.0, 6.0]
-    """
+    [1.0, 3.0, 6.0]"""
     x, a, shape = lined("cumsum", x, axis, dtype)
     return shaped(running_sum(x, a, False), shape)
 
@@ -111,11 +109,9 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
 @composed
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
     """The product of the elements up to each one along an axis; without one, of the flattened x. Gradients are right at zeros, too.
-
     Shapes and types: as cumsum.
     >>> fp.cumprod(fp.tensor([1.0, 2.0, 3.0]), axis=0).tolist()
-    [1.0, 2.0, 6.0]
-    """
+    [1.0, 2.0, 6.0]"""
     x, a, shape = lined("cumprod", x, axis, dtype)
     return shaped(recurrence(x, None, a, False, 1), shape)
 
@@ -154,11 +150,9 @@ def apart(a: Any, b: Any) -> Any:
 @composed
 def logcumsumexp(x: Any, axis: int = 0) -> Any:
     """log(cumsum(exp(x))) along an axis, without overflow; computed in float64.
-
     Shapes: x's. Raises DTypeError unless x is of floats.
     >>> [round(v, 4) for v in fp.logcumsumexp(fp.tensor([0.0, 0.0])).tolist()]
-    [0.0, 0.6931]
-    """
+    [0.0, 0.6931]"""
     x, a, shape = lined("logcumsumexp", floats_only("logcumsumexp", x), axis)
     return shaped(running_log(x, a), shape)
 
@@ -199,22 +193,18 @@ def running_extreme(name: str, x: Any, axis: int, sign: int) -> Found:
 @composed
 def cummax(x: Any, axis: int = 0) -> Any:
     """(values, indices) of the largest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch.
-
     Shapes: x's, both. The gradient goes to the elements that were taken.
     >>> [t.tolist() for t in fp.cummax(fp.tensor([1.0, 3.0, 2.0, 3.0]))]
-    [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]
-    """
+    [[1.0, 3.0, 3.0, 3.0], [0, 1, 1, 3]]"""
     return running_extreme("cummax", x, axis, 1)
 
 
 @composed
 def cummin(x: Any, axis: int = 0) -> Any:
     """(values, indices) of the smallest element up to each one along an axis; of equal ones the last, NaN wins, as in PyTorch.
-
     Shapes: x's, both. The gradient goes to the elements that were taken.
     >>> [t.tolist() for t in fp.cummin(fp.tensor([3.0, 1.0, 2.0]))]
-    [[3.0, 1.0, 1.0], [0, 1, 1]]
-    """
+    [[3.0, 1.0, 1.0], [0, 1, 1]]"""
     return running_extreme("cummin", x, axis, -1)
 
 
@@ -222,11 +212,9 @@ def cummin(x: Any, axis: int = 0) -> Any:
 @composed
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours along an axis, n times over; before that, `prepend` and `append` (numbers too) are put to its ends.
-
     Shapes: x's with n less at the axis. Of bools: whether neighbours differ. Raises ShapeError for a scalar, ValueError for n below 0.
     >>> fp.diff(fp.tensor([1.0, 4.0, 9.0])).tolist()
-    [3.0, 5.0]
-    """
+    [3.0, 5.0]"""
     x, n = Tensor.of("diff", x), checked_int("diff", "n", n)
     if not x.ndim or n < 0:
         text = f"needs an axis: shape {x.shape}. Give it one" if not x.ndim else f"n is below 0: {n}. Use 0 or more"

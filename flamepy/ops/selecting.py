@@ -37,8 +37,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     mode: what is done with an index out of range: "raise", "wrap" or "clip" (then negative ones become 0), as NumPy's.
     Shapes: that of indices, in the place of the axis. Raises IndexOutOfRange, DTypeError, ValueError for another mode.
     >>> fp.take(fp.tensor([[1, 2], [3, 4]]), [3, 0]).tolist()
-    [4, 1]
-    """
+    [4, 1]"""
     if mode not in MODES:
         raise ValueError(f"take: unknown mode: {mode!r}. Use one of {', '.join(MODES)}.")
     x = Tensor.of("take", x, getattr(indices, "device", None))
@@ -74,11 +73,9 @@ def along(name: str, x: Any, indices: Any, axis: int | None, values: Any = None)
 @composed
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """y[i, j] = x[indices[i, j], j] for axis 0, and so on: gather(), where x and indices broadcast at the other axes. None: x flattened.
-
     Shapes: as many axes as x. Raises ShapeError, IndexOutOfRange, DTypeError.
     >>> fp.take_along_axis(fp.tensor([[1, 2], [3, 4]]), [[1], [0]], axis=1).tolist()
-    [[2], [3]]
-    """
+    [[2], [3]]"""
     x, ids, a, _ = along("take_along_axis", x, indices, axis)
     return picked_along(x, a, ids, "take_along_axis")
 
@@ -86,11 +83,9 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
 @composed
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> Any:
     """x with y[indices[i, j], j] = values[i, j] for axis 0, and so on, as a new tensor: scatter(), where all broadcast.
-
     Shapes: x's. Of several values the last one counts. Raises ShapeError, IndexOutOfRange, DTypeError.
     >>> fp.put_along_axis(fp.zeros(2, 2), [[1], [0]], 5.0, 1).tolist()
-    [[0.0, 5.0], [5.0, 0.0]]
-    """
+    [[0.0, 5.0], [5.0, 0.0]]"""
     shape = np.shape(x)
     x, ids, a, values = along("put_along_axis", x, indices, axis, values)
     _, spots, part = spots_of("put_along_axis", x, a, ids, values)
@@ -110,11 +105,9 @@ def of_size(name: str, rows: np.ndarray, size: int | None, fill: Any) -> np.ndar
 def masked_select(x: Any, mask: Any, *, size: int | None = None, fill_value: float = 0) -> Any:
     """The elements of x where the mask holds, one after the other; x and mask broadcast. size: how many, `fill_value` where there are
     fewer. Reads the mask on the host, so no captured step may call it.
-
     Shapes: (n,), or (size,). Raises DTypeError for a mask that is not bool, ShapeError.
     >>> fp.masked_select(fp.tensor([1.0, 2.0, 3.0]), [True, False, True]).tolist()
-    [1.0, 3.0]
-    """
+    [1.0, 3.0]"""
     x = Tensor.of("masked_select", x, getattr(mask, "device", None))
     x, mask = together("masked_select", x, as_mask("masked_select", mask, x.device))
     places = of_size("masked_select", mask.numpy().ravel().nonzero()[0], size, -1)
@@ -147,11 +140,9 @@ taken_op = define(
 @composed
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """x with its elements where the mask holds replaced by those of source, one after the other.
-
     Shapes: that x and mask broadcast to; source needs as many elements as the mask holds, else IndexOutOfRange.
     >>> fp.masked_scatter(fp.zeros(3), [True, False, True], fp.tensor([5.0, 6.0])).tolist()
-    [5.0, 0.0, 6.0]
-    """
+    [5.0, 0.0, 6.0]"""
     x = Tensor.of("masked_scatter", x, getattr(source, "device", None))
     x, mask = together("masked_scatter", x, as_mask("masked_scatter", mask, x.device))
     source = fitting("masked_scatter", x, source)
@@ -167,11 +158,9 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 @composed
 def argwhere(x: Any) -> Any:
     """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it.
-
     Shapes: (n, x.ndim).
     >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
-    [[0, 1], [1, 0]]
-    """
+    [[0, 1], [1, 0]]"""
     x = Tensor.of("nonzero", x)
     return as_rows(x, places_of(x))
 
@@ -189,11 +178,9 @@ def as_rows(x: Any, columns: list[np.ndarray]) -> Any:
 def nonzero(x: Any, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Any:
     """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows,
     `fill_value` where there are fewer.
-
     Shapes: (n, x.ndim), or (n,) for each axis.
     >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
-    [[0, 1], [1, 0]]
-    """
+    [[0, 1], [1, 0]]"""
     x = Tensor.of("nonzero", x)
     columns = places_of(x, size, int(fill_value))
     return tuple([uploaded(column, x.device) for column in columns]) if as_tuple else as_rows(x, columns)

@@ -61,11 +61,9 @@ def with_axis(name: str, x: Any, axis: int) -> tuple[Any, int, tuple[int, ...]]:
 @composed
 def sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Found:
     """(values, indices) of x in order along an axis, as PyTorch's sort; what is equal keeps its order whatever `stable` says.
-
     Shapes: x's, both. NaN is the largest. Raises IndexOutOfRange.
     >>> [t.tolist() for t in fp.sort(fp.tensor([3.0, 1.0, 2.0]))]
-    [[1.0, 2.0, 3.0], [1, 2, 0]]
-    """
+    [[1.0, 2.0, 3.0], [1, 2, 0]]"""
     x, a, shape = with_axis("sort", x, axis)
     order = order_along(x, a, bool(descending))
     return Found(shaped(picked_along(x, a, order), shape), shaped(order, shape))
@@ -74,11 +72,9 @@ def sort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) 
 @composed
 def argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """The indices that sort() gives (int64). Records nothing.
-
     Shapes: x's.
     >>> fp.argsort(fp.tensor([3.0, 1.0, 2.0])).tolist()
-    [1, 2, 0]
-    """
+    [1, 2, 0]"""
     x, a, shape = with_axis("argsort", x, axis)
     return shaped(order_along(x, a, bool(descending)), shape)
 
@@ -86,22 +82,18 @@ def argsort(x: Any, axis: int = -1, descending: bool = False, stable: bool = Tru
 @composed
 def msort(x: Any) -> Any:
     """x in order along its first axis: the values alone.
-
     Shapes: x's.
     >>> fp.msort(fp.tensor([3.0, 1.0, 2.0])).tolist()
-    [1.0, 2.0, 3.0]
-    """
+    [1.0, 2.0, 3.0]"""
     return sort(x, 0).values
 
 
 @composed
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Found:
     """(values, indices) of the k largest elements along an axis, the largest first (largest=False: smallest); of equal ones the first.
-
     Shapes: x's with k at the axis. They are in order whatever `sorted` says. Raises ShapeError for more than there are.
     >>> [t.tolist() for t in fp.topk(fp.tensor([1.0, 3.0, 2.0]), 2)]
-    [[3.0, 2.0], [1, 2]]
-    """
+    [[3.0, 2.0], [1, 2]]"""
     x, a, shape = with_axis("topk", x, axis)
     k = checked_int("topk", "k", k)
     if not 0 <= k <= x.shape[a]:
@@ -114,11 +106,9 @@ def topk(x: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = Tr
 @composed
 def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> Found:
     """(value, index) of the k-th smallest element along an axis, from 1. PyTorch's median is that of k = (n + 1) // 2.
-
     Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for a k that there is not.
     >>> [t.item() for t in fp.kthvalue(fp.tensor([3.0, 1.0, 2.0]), 2)]
-    [2.0, 2]
-    """
+    [2.0, 2]"""
     x, a, shape = with_axis("kthvalue", x, axis)
     k = checked_int("kthvalue", "k", k)
     if not 1 <= k <= x.shape[a]:
@@ -135,11 +125,9 @@ def kept(x: Any, a: int, places: Any, shape: tuple[int, ...], keepdims: bool) ->
 @composed
 def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Found:
     """(value, index) of the most frequent element along an axis: of several the smallest, and where it is last.
-
     Shapes: x's without the axis, or 1 there with keepdims. Raises ShapeError for an axis without elements.
     >>> [t.item() for t in fp.mode(fp.tensor([2.0, 1.0, 2.0]))]
-    [2.0, 2]
-    """
+    [2.0, 2]"""
     x, a, shape = with_axis("mode", x, axis)
     order = order_along(x, a, False)
     ordered = picked_along(x.detach(), a, order)
@@ -220,8 +208,7 @@ def quantile(
     method (or interpolation): between two numbers "linear", "lower", "higher", "midpoint" or "nearest".
     Shapes: that of q, then x's without the axes (1 there with keepdims). Integers give float32. Raises ValueError, ShapeError.
     >>> fp.quantile(fp.tensor([1.0, 2.0, 4.0]), 0.75).item()
-    3.0
-    """
+    3.0"""
     return quantiles("quantile", x, q, axis, keepdims, interpolation or method, False)
 
 
@@ -230,11 +217,9 @@ def nanquantile(
     x: Any, q: Any, axis: Axis = None, keepdims: bool = False, method: str = "linear", interpolation: str | None = None,
 ) -> Any:  # fmt: skip
     """quantile() of the numbers that are not NaN; NaN where there are none.
-
     Shapes: as there.
     >>> fp.nanquantile(fp.tensor([1.0, float("nan"), 3.0]), 0.5).item()
-    2.0
-    """
+    2.0"""
     return quantiles("nanquantile", x, q, axis, keepdims, interpolation or method, True)
 
 
@@ -309,19 +294,16 @@ def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     PyTorch's median is the lower of two, with its index: kthvalue(x, (n + 1) // 2).
     Shapes: as sum. Integers give float32. Raises ShapeError where there are no elements.
     >>> fp.median(fp.tensor([1.0, 4.0, 2.0, 3.0])).item()
-    2.5
-    """
+    2.5"""
     return middle_of("median", x, axis, keepdims, False)
 
 
 @composed
 def nanmedian(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """median() of the numbers that are not NaN; NaN where there are none.
-
     Shapes: as sum.
     >>> fp.nanmedian(fp.tensor([1.0, float("nan"), 3.0])).item()
-    2.0
-    """
+    2.0"""
     return middle_of("nanmedian", x, axis, keepdims, True)
 
 
@@ -349,8 +331,7 @@ def searchsorted(
     Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another
     side, and for "left" with right=True.
     >>> fp.searchsorted(fp.tensor([1.0, 2.0, 3.0]), [2.0, 5.0]).tolist()
-    [1, 3]
-    """
+    [1, 3]"""
     if isinstance(values, SCALARS) and getattr(x, "dtype", None) in FLOATS:
         values = np.asarray(values, x.dtype)
     x, values = tensors_of("searchsorted", x, values)
@@ -370,11 +351,9 @@ def searchsorted(
 @composed
 def bucketize(x: Any, boundaries: Any, right: bool = False, out_int32: bool = False) -> Any:
     """For each number the index of its bucket between sorted boundaries: searchsorted(boundaries, x).
-
     Shapes: x's. right: what equals a boundary belongs behind it. Raises ShapeError unless boundaries is one row.
     >>> fp.bucketize(fp.tensor([0.5, 1.5, 9.0]), [1.0, 2.0]).tolist()
-    [0, 1, 2]
-    """
+    [0, 1, 2]"""
     x, boundaries = tensors_of("bucketize", x, boundaries)
     if boundaries.ndim != 1:
         raise ShapeError(f"bucketize: boundaries are not one row: {boundaries.shape}. Pass a 1-D tensor.")

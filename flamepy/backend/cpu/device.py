@@ -23,7 +23,7 @@ from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, 
 from ..base import Buffer, Copied, Device, Kernel
 from ..formula.bind import bind, making_kernel, reached
 from ..host import FEW, HostStream
-from ..run import Action, Required, Run, Spot, Step
+from ..run import Action, OnArrays, Required, Run, Spot, Step
 from .runtime import chain, family, memory, settings
 from .runtime.memory import ALIGN, APART, WHOLE, allocator, stored
 from .runtime.settings import threads
@@ -155,10 +155,13 @@ class CpuStream(HostStream):
 
 def written(s: Any, fresh: Sequence[tuple[int, np.dtype]], given: int) -> Any:
     """A planned call's step as a launch of whole buffers: so is what fills a new one with whole numbers of the host, as places in the
-    random numbers are. What is required of a new whole number stays as it is. None for anything else."""
+    random numbers are, and what is computed on arrays of the host. What is required of a new whole number stays as it is. None for
+    anything else."""
     if not isinstance(s, Action):
         parts = [a for group in s[1:] for a in group if type(a) is Spot and a.size >= 0]
         return s if not parts else bits_written(s, fresh, given) if parts == [*s.outs] else None
+    if isinstance(s.act, OnArrays) and all([type(b) is Spot and b.size < 0 for b in s.buffers]):
+        return Step(s.act.on_arrays, s.buffers, (), ())
     spot = s.buffers[0] if s.buffers else None
     if type(spot) is not Spot or spot.size >= 0 or spot.number < given or fresh[spot.number - given][1] != int64:
         return None
