@@ -238,3 +238,17 @@ def test_contractions_round_once(dtype: str) -> None:
         assert fp.einsum(terms, *xs).tolist() == fp.tensor(want, device="plain").to(dtype).tolist()
         if len(xs) == 3:
             assert fp.multi_dot(xs).tolist() == fp.tensor(want, device="plain").to(dtype).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_transposed_convolutions_round_once(dtype: str, axes: int) -> None:
+    """Their bias too, which cancels most of the sum; in an autocast block the result is of its type."""
+    rng, run = np.random.default_rng(0), getattr(F, f"conv_transpose{axes}d")
+    xs = [fp.tensor(rng.normal(size=s).astype("f4"), device="plain").to(dtype) for s in ((2, 8, *[4] * axes), (8, 4, *[3] * axes))]
+    b = (-run(*[x.to("float64") for x in xs], stride=2).numpy()[0, :, 1].reshape(4, -1)[:, 0]).astype("f4")
+    xs.append(fp.tensor(b, device="plain").to(dtype))
+    want = run(*[x.to("float32") for x in xs], stride=2)
+    assert run(*xs, stride=2).tolist() == want.to(dtype).tolist()
+    with fp.autocast(dtype):
+        assert run(*[x.to("float32") for x in xs]).dtype == run(*[x.to("float32") for x in xs[:2]]).dtype == getattr(fp, dtype)

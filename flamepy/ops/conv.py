@@ -12,14 +12,17 @@ from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
+from ..core.ops.copy import cast
 from ..core.ops.pointwise import add
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute
-from ..dtypes import FULL
+from ..dtypes import FULL, HALF, float32
+from ..engine.autocast import here
 from ..engine.forms import form
 from ..engine.half import together
 from .spatial_sizes import Sides, Sizes, each, evened, sides, surrounded, unit_axis, without_unit_axis
 from .tables import along, turned
+from .widening import widened
 
 
 # ---- convolution ---------------------------------------------------------------------------------------------------------------
@@ -275,9 +278,11 @@ def transposed(
     if any([a != b or a < 0 or m >= s for (a, b), m, s in zip(around, more, stride, strict=True)]):
         cut = tuple([(-a, m - b) for (a, b), m in zip(around, more, strict=True)])
         sizes, around = whole, ((0, 0),) * axes
-    y = spread_windows(x, weight, sizes, stride, tuple([a for a, _ in around]), dilation, groups)
+    y = spread_windows(widened(x), widened(weight), sizes, stride, tuple([a for a, _ in around]), dilation, groups)
     y = y if cut is None else surrounded(y, cut)
-    return y if bias is None else y + bias.reshape((-1, *(1,) * axes))
+    y = y if bias is None else y + widened(bias).reshape((-1, *(1,) * axes))
+    dtype = here.dtype or together((x, weight, bias))
+    return cast(y, dtype) if y.dtype == float32 and dtype in HALF else y
 
 
 def spread_windows(x: Any, weight: Any, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Any:
