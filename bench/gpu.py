@@ -6,6 +6,7 @@
     add@16, number@16       an eager op, and one whose result the host reads: what the host takes
     adamw@124M              joint norm, clip, AdamW over the parameters of GPT-2
     gpt2-124m, gpt-small    training steps: bfloat16 products, cross-entropy, clip, AdamW
+    ...-own..., -groups...  products by flamepy's own kernels, not cuBLASLt; these and attention by warp groups where the GPU is of sm_90
 
 One timed call does a work CALLS times (a training step once) and then waits for the GPU. Checked: some rows against the plain device in
 float64, products against NumPy, and everything against PyTorch's. Ceilings are a copy and a large product on this GPU (gpu_control.py).
@@ -34,7 +35,8 @@ TOLERANCE = 3e-2  # of contenders, who round to bfloat16 elsewhere; verify() is 
 CALLS = 10
 STEPS = 3
 SINGLE: dict[str, Any] = {**KERNELS, **PRODUCTS, **NETWORKS, **SMALLS}
-GPTS = {"gpt2-124m": Gpt(12, 12, 768, 1024, 16, 50304), "gpt-small": Gpt(6, 6, 384, 256, 16)}
+GPT2 = Gpt(12, 12, 768, 1024, 16, 50304)
+GPTS = {"gpt2-124m": GPT2, "gpt2-124m-groups": GPT2, "gpt-small": Gpt(6, 6, 384, 256, 16)}
 
 
 def works() -> dict[str, Work]:
@@ -44,7 +46,7 @@ def works() -> dict[str, Work]:
     found += [Work(name, per=CALLS * SMALL, against=("torch",)) for name in SMALLS]
     # The gradient is read for the norm; then p, m, v are read and written and the gradient is read again.
     found.append(Work("adamw@124M", 0, 8 * 4 * optim.NUMBERS, ceiling="float32", against=("torch",)))
-    found.append(Work("gpt2-124m", flops(GPTS["gpt2-124m"]), modes=("replay",), ceiling="bf16"))
+    found += [Work(name, flops(GPT2), modes=("replay",), ceiling="bf16") for name in GPTS if GPTS[name] is GPT2]
     found.append(Work("gpt-small", flops(GPTS["gpt-small"]), modes=("eager", "replay"), ceiling="bf16", against=("torch",)))
     return {work.name: work for work in found}
 
@@ -67,6 +69,8 @@ def build(contender: str, work: str, mode: str) -> Job:
     sides = Sides(contender)
     gc.collect()  # what the work before has left
     sides.forget()
+    words = work.split("@")[0].split("-")
+    sides.choose("own" in words, "groups" in words)
     if work in SINGLE:
         return repeated(sides, SINGLE[work].prepare(sides), SINGLE[work].shown)
     if work in GPTS:

@@ -44,6 +44,20 @@ class Sides:
     def ids(self, array: np.ndarray) -> Any:
         return self.lib.tensor(array, device=self.device)
 
+    def choose(self, own: bool, groups: bool) -> None:
+        """Which of flamepy's kernels multiply from here on: cuBLASLt's or its `own`; of these, on sm_90, those by warp groups."""
+        if self.ours and not self.oracle:
+            from flamepy.engine.plan import every
+
+            driver = self.lib.device("cuda").driver
+            driver.wgmma = groups
+            driver.__dict__.pop("blas", None)  # it is looked for again
+            if own:
+                driver.blas = None
+            for plans in every():  # they hold the kernels that were chosen
+                for calls in plans.calls:
+                    calls.clear()
+
     def wait(self) -> None:
         if self.ours:
             self.lib.device("cuda").synchronize()
@@ -244,6 +258,10 @@ PRODUCTS = {
         Product("head-bf16@16384x768x50304", TOKENS, WIDTH, 50304, tb=True),
         Product("up-dx-bf16@16384x3072x768", TOKENS, 4 * WIDTH, WIDTH),
         Product("square-bf16@8192", 8192, 8192, 8192),
+        Product("square-own-bf16@8192", 8192, 8192, 8192),
+        Product("square-own-groups-bf16@8192", 8192, 8192, 8192),
+        Product("up-own-bf16@16384x768x3072", TOKENS, WIDTH, 4 * WIDTH, tb=True),
+        Product("up-own-groups-bf16@16384x768x3072", TOKENS, WIDTH, 4 * WIDTH, tb=True),
         Product("square-tf32@4096", 4096, 4096, 4096, dtype="float32", ceiling="tf32"),
         Product("square-float32@4096", 4096, 4096, 4096, dtype="float32", ceiling="float32"),
     )

@@ -13,12 +13,14 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import flamepy as fp
 from flamepy.command.cli import benchmarks, run
 
 command = benchmarks()
@@ -254,6 +256,20 @@ def test_what_attention_and_convolution_on_a_gpu_are_compared_with_is_pytorchs()
         work.close(tried.shown(sides, tried.prepare(sides)()), tried.expected(), tried.tolerance)
 
 
+def test_kernels_are_chosen_for_a_work_and_no_plan_keeps_those_before():
+    gpu_works, plan = import_module(f"{PACKAGE}.gpu_works"), import_module("flamepy.engine.plan")
+    driver = SimpleNamespace(wgmma=False, blas="cuBLASLt")
+    sides = gpu_works.Sides("flamepy")
+    sides.lib = SimpleNamespace(device=lambda name: SimpleNamespace(driver=driver))
+    for _ in range(4):
+        fp.exp(fp.ones((3, 5)))
+    assert any(calls for plans in plan.every() for calls in plans.calls)
+    sides.choose(own=True, groups=True)
+    assert driver.wgmma and driver.blas is None and not any(calls for plans in plan.every() for calls in plans.calls)
+    sides.choose(own=False, groups=False)
+    assert not driver.wgmma and not hasattr(driver, "blas")  # it is looked for again
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "args, start",
@@ -329,6 +345,7 @@ def test_table_json_and_pictures(capsys, tmp_path, monkeypatch):
 WATCHED = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from bench import command, harness
 from flamepy.command.cli import run
 
