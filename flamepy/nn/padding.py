@@ -9,8 +9,6 @@ from ..dtypes import is_count
 from . import functional as F
 from .module import Module
 
-MODES = {"Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
-
 
 class Padding(Module):
     """The base of all: `axes` of x get more around them, as `mode` says. padding: an int, or (left, right, top, bottom, ...), the last
@@ -18,10 +16,8 @@ class Padding(Module):
 
     axes, mode, value = 2, "constant", 0.0
 
-    def __init_subclass__(cls) -> None:
-        """The classes here have both in their names; one of a user's is what it comes from."""
-        if cls.__module__ == __name__ and cls.__name__[-2].isdigit():
-            cls.axes, cls.mode = int(cls.__name__[-2]), MODES.get(cls.__name__[:-5], "constant")
+    def __init_subclass__(cls, axes: int = 0, mode: str = "") -> None:
+        cls.axes, cls.mode = axes or cls.axes, mode or cls.mode
 
     def __init__(self, padding: Any):
         given = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * (2 * self.axes)
@@ -48,61 +44,61 @@ class ConstantPad(Padding):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(ConstantPad):
+class ConstantPad1d(ConstantPad, axes=1):
     """A value around lines."""
 
 
-class ConstantPad2d(ConstantPad):
+class ConstantPad2d(ConstantPad, axes=2):
     """A value around images."""
 
 
-class ConstantPad3d(ConstantPad):
+class ConstantPad3d(ConstantPad, axes=3):
     """A value around volumes."""
 
 
-class ZeroPad1d(Padding):
+class ZeroPad1d(Padding, axes=1):
     """Zeros around lines."""
 
 
-class ZeroPad2d(Padding):
+class ZeroPad2d(Padding, axes=2):
     """Zeros around images."""
 
 
-class ZeroPad3d(Padding):
+class ZeroPad3d(Padding, axes=3):
     """Zeros around volumes."""
 
 
-class ReflectionPad1d(Padding):
+class ReflectionPad1d(Padding, axes=1, mode="reflect"):
     """Around lines what is inside, reflected at the last number."""
 
 
-class ReflectionPad2d(Padding):
+class ReflectionPad2d(Padding, axes=2, mode="reflect"):
     """Around images what is inside, reflected at the last number."""
 
 
-class ReflectionPad3d(Padding):
+class ReflectionPad3d(Padding, axes=3, mode="reflect"):
     """Around volumes what is inside, reflected at the last number."""
 
 
-class ReplicationPad1d(Padding):
+class ReplicationPad1d(Padding, axes=1, mode="replicate"):
     """Around lines their last number."""
 
 
-class ReplicationPad2d(Padding):
+class ReplicationPad2d(Padding, axes=2, mode="replicate"):
     """Around images their last number."""
 
 
-class ReplicationPad3d(Padding):
+class ReplicationPad3d(Padding, axes=3, mode="replicate"):
     """Around volumes their last number."""
 
 
-class CircularPad1d(Padding):
+class CircularPad1d(Padding, axes=1, mode="circular"):
     """Around lines their other end."""
 
 
-class CircularPad2d(Padding):
+class CircularPad2d(Padding, axes=2, mode="circular"):
     """Around images their other end."""
 
 
-class CircularPad3d(Padding):
+class CircularPad3d(Padding, axes=3, mode="circular"):
     """Around volumes their other end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ..ops.spatial_sizes import each
@@ -16,10 +15,8 @@ class Pool(Module):
     op = ""
     arguments: tuple[str, ...] = ()
 
-    def __init_subclass__(cls) -> None:
-        """MaxPool2d is max_pool2d() of nn.functional; a class of a user's is what it comes from."""
-        if cls.__module__ == __name__:
-            cls.op = re.sub("(?<=[a-zP])(?=[AMPU])", "_", cls.__name__).lower()
+    def __init_subclass__(cls, op: str | None = None) -> None:
+        cls.op = op or cls.op
 
     def forward(self, x: Any) -> Any:
         """x (N, C, ...) or (C, ...) -> as many axes, the last ones of other sizes. Raises ShapeError where nothing is left."""
@@ -53,15 +50,15 @@ class MaxPool(Windowed):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxPool1d(MaxPool):
+class MaxPool1d(MaxPool, op="max_pool1d"):
     """The largest number of each window of lines."""
 
 
-class MaxPool2d(MaxPool):
+class MaxPool2d(MaxPool, op="max_pool2d"):
     """The largest number of each window of images; the stride is the window's size unless given."""
 
 
-class MaxPool3d(MaxPool):
+class MaxPool3d(MaxPool, op="max_pool3d"):
     """The largest number of each window of volumes."""
 
 
@@ -80,19 +77,19 @@ class MaxUnpool(Windowed):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(MaxUnpool):
+class MaxUnpool1d(MaxUnpool, op="max_unpool1d"):
     """The largest numbers of windows of lines where they were, zeros elsewhere."""
 
 
-class MaxUnpool2d(MaxUnpool):
+class MaxUnpool2d(MaxUnpool, op="max_unpool2d"):
     """The largest numbers of windows of images where they were, zeros elsewhere."""
 
 
-class MaxUnpool3d(MaxUnpool):
+class MaxUnpool3d(MaxUnpool, op="max_unpool3d"):
     """The largest numbers of windows of volumes where they were, zeros elsewhere."""
 
 
-class AvgPool1d(Windowed):
+class AvgPool1d(Windowed, op="avg_pool1d"):
     """The mean of each window of lines."""
 
     arguments: tuple[str, ...] = "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"
@@ -118,11 +115,11 @@ class AvgPool(Windowed):
         self.divisor_override = divisor_override
 
 
-class AvgPool2d(AvgPool):
+class AvgPool2d(AvgPool, op="avg_pool2d"):
     """The mean of each window of images."""
 
 
-class AvgPool3d(AvgPool):
+class AvgPool3d(AvgPool, op="avg_pool3d"):
     """The mean of each window of volumes."""
 
 
@@ -136,15 +133,15 @@ class LPPool(Windowed):
         self.norm_type, self.ceil_mode = norm_type, ceil_mode
 
 
-class LPPool1d(LPPool):
+class LPPool1d(LPPool, op="lp_pool1d"):
     """The norm of each window of lines, of power norm_type."""
 
 
-class LPPool2d(LPPool):
+class LPPool2d(LPPool, op="lp_pool2d"):
     """The norm of each window of images, of power norm_type."""
 
 
-class LPPool3d(LPPool):
+class LPPool3d(LPPool, op="lp_pool3d"):
     """The norm of each window of volumes, of power norm_type."""
 
 
@@ -157,15 +154,15 @@ class AdaptiveAvgPool(Pool):
         self.output_size = output_size
 
 
-class AdaptiveAvgPool1d(AdaptiveAvgPool):
+class AdaptiveAvgPool1d(AdaptiveAvgPool, op="adaptive_avg_pool1d"):
     """Means of output_size windows of lines."""
 
 
-class AdaptiveAvgPool2d(AdaptiveAvgPool):
+class AdaptiveAvgPool2d(AdaptiveAvgPool, op="adaptive_avg_pool2d"):
     """Means of output_size windows of images; AdaptiveAvgPool2d(1) is the mean of all."""
 
 
-class AdaptiveAvgPool3d(AdaptiveAvgPool):
+class AdaptiveAvgPool3d(AdaptiveAvgPool, op="adaptive_avg_pool3d"):
     """Means of output_size windows of volumes."""
 
 
@@ -178,13 +175,13 @@ class AdaptiveMaxPool(Pool):
         self.output_size, self.return_indices = output_size, return_indices
 
 
-class AdaptiveMaxPool1d(AdaptiveMaxPool):
+class AdaptiveMaxPool1d(AdaptiveMaxPool, op="adaptive_max_pool1d"):
     """The largest numbers of output_size windows of lines."""
 
 
-class AdaptiveMaxPool2d(AdaptiveMaxPool):
+class AdaptiveMaxPool2d(AdaptiveMaxPool, op="adaptive_max_pool2d"):
     """The largest numbers of output_size windows of images."""
 
 
-class AdaptiveMaxPool3d(AdaptiveMaxPool):
+class AdaptiveMaxPool3d(AdaptiveMaxPool, op="adaptive_max_pool3d"):
     """The largest numbers of output_size windows of volumes."""
