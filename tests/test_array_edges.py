@@ -164,6 +164,9 @@ def test_what_reads_the_host_takes_numbers_rows_nan_and_no_elements() -> None:
     x = fp.tensor([[1.0, 0.0], [2.0, -0.0]], dtype="bfloat16")
     assert fp.nonzero(x, size=3, fill_value=9).tolist() == [[0, 0], [1, 0], [9, 9]] and fp.nonzero(x, size=1).tolist() == [[0, 0]]
     assert fp.masked_select(x, fp.tensor([True, False]), size=3, fill_value=7).tolist() == [1.0, 2.0, 7.0]
+    for call in (lambda **k: fp.nonzero(x, **k), lambda **k: fp.masked_select(x, x > 0.0, **k)):
+        with raises(ValueError, ": size is below 0: -1"):
+            call(size=-1)
     y = fp.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
     gradient = (fp.masked_select(y, y > 2.0) * 2.0).sum().backward()[y]
     assert gradient.tolist() == [[0, 0, 0], [2, 2, 2]] and y[fp.tensor([False, True])].tolist() == [[3, 4, 5]]
@@ -199,3 +202,17 @@ def test_long_lines_are_rolled_and_padded_piece_by_piece(where: str) -> None:
         np.testing.assert_array_equal(fp.roll(x, shift).numpy(), np.roll(a, shift))
     for mode, width in (("reflect", 9000), ("symmetric", 5000), ("edge", 9), ("wrap", 8000)):
         np.testing.assert_array_equal(fp.pad(x, ((1, 0), (width, 4096)), mode=mode).numpy(), np.pad(a, ((1, 0), (width, 4096)), mode))
+
+
+def test_the_most_frequent_of_any_type_along_any_axis() -> None:
+    x = np.random.default_rng(0).integers(0, 3, (2, 7, 3))
+    for dtype in ("int8", "uint8", "bool", "int64", "float16", "float64"):
+        y = x.astype(dtype)
+        for axis in range(3):
+            values, places = fp.mode(fp.tensor(y), axis)
+            lines = np.moveaxis(y, axis, -1).reshape(-1, x.shape[axis])
+            want = [min(set(line.tolist()), key=lambda v, line=line: (-line.tolist().count(v), v)) for line in lines]
+            assert values.numpy().ravel().tolist() == want and values.numpy().dtype == y.dtype
+            assert places.numpy().ravel().tolist() == [int(np.flatnonzero(line == v)[-1]) for line, v in zip(lines, want, strict=True)]
+    with raises(fp.ShapeError, "mode: no elements to choose from: shape (3, 0)"):
+        fp.mode(fp.zeros(3, 0))

@@ -364,7 +364,6 @@ def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Te
 @overload
 def argmax(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
     >>> fp.argmax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
@@ -377,7 +376,6 @@ def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Te
 @overload
 def argmin(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     Types: floats, integers and bools.
     >>> fp.argmin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
@@ -577,7 +575,6 @@ def batch_norm(
 # flamepy/ops/random.py: bernoulli
 def bernoulli(p: TensorLike, generator: TensorLike | None = None) -> Tensor:
     """1 with probability p, else 0, for each number of p, in its type. Records a zero gradient.
-
     Shapes: p's. Raises ValueError for what is no probability.
     >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]
@@ -749,7 +746,6 @@ def categorical(logits: TensorLike, axis: int = -1, generator: TensorLike | None
 @overload
 def categorical(logits: TensorLike, dim: int = -1, generator: TensorLike | None = None) -> Tensor:
     """A class id (int64) for each row of logits along an axis, drawn with the probabilities softmax(logits). (By Gumbel's maximum.)
-
     Shapes: logits' without the axis.
     >>> fp.categorical(fp.tensor([[0.0, 99.0], [99.0, 0.0]])).tolist()
     [1, 0]
@@ -1956,7 +1952,6 @@ def index_add(x: TensorLike, axis: int, index: TensorLike, source: TensorLike, a
 @overload
 def index_add(x: TensorLike, dim: int, index: TensorLike, source: TensorLike, alpha: float = 1) -> Tensor:
     """x with alpha times the slices of source added to its own along `axis` at the integers in the 1-D index, in order.
-
     Shapes: x's; source has index's size at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.index_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
     [0.0, 0.0, 11.0]
@@ -1968,7 +1963,6 @@ def index_copy(x: TensorLike, axis: int, index: TensorLike, source: TensorLike) 
 @overload
 def index_copy(x: TensorLike, dim: int, index: TensorLike, source: TensorLike) -> Tensor:
     """x with its slices along `axis` at the integers in the 1-D index replaced by those of source; of several the last one counts.
-
     Shapes and errors: as index_add.
     >>> fp.index_copy(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
     [6.0, 0.0, 5.0]
@@ -1980,7 +1974,6 @@ def index_fill(x: TensorLike, axis: int, index: TensorLike, value: float) -> Ten
 @overload
 def index_fill(x: TensorLike, dim: int, index: TensorLike, value: float) -> Tensor:
     """x with a number in its slices along `axis` at the integers in the 1-D index.
-
     Shapes: x's. Raises ShapeError, IndexOutOfRange, DTypeError for what is no number.
     >>> fp.index_fill(fp.zeros(3), 0, [2, 0], 7.0).tolist()
     [7.0, 0.0, 7.0]
@@ -1989,7 +1982,6 @@ def index_fill(x: TensorLike, dim: int, index: TensorLike, value: float) -> Tens
 # flamepy/ops/scattering.py: index_put
 def index_put(x: TensorLike, indices: TensorLike, values: TensorLike, accumulate: bool = False) -> Tensor:
     """x with values at x[indices], which is a tuple of what may stand in x[...]; accumulate: added there, in order.
-
     Shapes: x's; values broadcast to the shape of x[indices]. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.index_put(fp.zeros(3), ([2, 2],), fp.tensor([5.0, 6.0]), accumulate=True).tolist()
     [0.0, 0.0, 11.0]
@@ -2461,7 +2453,6 @@ def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tenso
 @overload
 def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over the axes, without overflow.
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
     0.6931
@@ -2932,7 +2923,6 @@ def multilabel_soft_margin_loss(
 # flamepy/ops/random.py: multinomial
 def multinomial(probs: TensorLike, num_samples: int, replacement: bool = False, generator: TensorLike | None = None) -> Tensor:
     """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's.
-
     Shapes: (n,) or (rows, n) give (num_samples,) or (rows, num_samples). Raises ShapeError for more than n that are not put back,
     ValueError for numbers that are no probabilities, and rows with too few above 0.
     >>> fp.multinomial(fp.tensor([0.0, 1.0]), 3, replacement=True).tolist()
@@ -3192,7 +3182,6 @@ def permutation(x: TensorLike, axis: int = 0, generator: TensorLike | None = Non
 @overload
 def permutation(x: TensorLike, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
     """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's.
-
     Shapes: x's.
     >>> sorted(fp.permutation(fp.tensor([1.0, 2.0])).tolist())
     [1.0, 2.0]
@@ -3696,7 +3685,6 @@ def scatter_add(x: TensorLike, axis: int, index: TensorLike, src: TensorLike) ->
 @overload
 def scatter_add(x: TensorLike, dim: int, index: TensorLike, src: TensorLike) -> Tensor:
     """x with src[i, j] added to y[index[i, j], j] for axis 0, and so on; what comes to one place is added up in order.
-
     Shapes and errors: as scatter.
     >>> fp.scatter_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
     [0.0, 0.0, 11.0]
@@ -3716,7 +3704,6 @@ def scatter_reduce(
 def scatter_reduce(x: TensorLike, dim: int, index: TensorLike, src: TensorLike, reduce: str, include_self: bool = True) -> Tensor:
     """x with y[index[i, j], j] the "sum", "prod", "mean", "amax" or "amin" of all src[i, j] that come there, and unless include_self is
     False of what x has there. Of equal extremes each has an equal part of the gradient.
-
     Shapes and errors: as scatter; ValueError for another reduce.
     >>> fp.scatter_reduce(fp.ones(3), 0, [2, 2], fp.tensor([5.0, 6.0]), "amax").tolist()
     [1.0, 1.0, 6.0]
@@ -3773,7 +3760,6 @@ def shuffle(x: TensorLike, axis: int = 0, generator: TensorLike | None = None) -
 @overload
 def shuffle(x: TensorLike, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
     """permutation(), by another name: a new tensor, where NumPy's changes x in place.
-
     Shapes: x's.
     >>> sorted(fp.shuffle(fp.tensor([1.0, 2.0])).tolist())
     [1.0, 2.0]

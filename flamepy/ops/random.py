@@ -56,8 +56,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, generator: Any = None
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].
     >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
-    [1.0, 1.0]
-    """
+    [1.0, 1.0]"""
     p = checked_number("dropout", "p", p)
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p outside [0, 1]: {p}. Use a probability.")
@@ -97,11 +96,9 @@ def randperm(n: int, dtype: Any = None, device: Any = None, *, generator: Any = 
 @composed
 def permutation(x: Any, axis: int = 0, generator: Any = None) -> Any:
     """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's.
-
     Shapes: x's.
     >>> sorted(fp.permutation(fp.tensor([1.0, 2.0])).tolist())
-    [1.0, 2.0]
-    """
+    [1.0, 2.0]"""
     if is_number(x) and not isinstance(x, Tensor):
         return randperm(x, generator=generator)
     x = Tensor.of("permutation", x)
@@ -112,11 +109,9 @@ def permutation(x: Any, axis: int = 0, generator: Any = None) -> Any:
 @composed
 def shuffle(x: Any, axis: int = 0, generator: Any = None) -> Any:
     """permutation(), by another name: a new tensor, where NumPy's changes x in place.
-
     Shapes: x's.
     >>> sorted(fp.shuffle(fp.tensor([1.0, 2.0])).tolist())
-    [1.0, 2.0]
-    """
+    [1.0, 2.0]"""
     return permutation(x, axis, generator)
 
 
@@ -170,11 +165,9 @@ ones_of.differentiable(lambda g: mul(g, 0.0))
 @composed
 def bernoulli(p: Any, generator: Any = None) -> Any:
     """1 with probability p, else 0, for each number of p, in its type. Records a zero gradient.
-
     Shapes: p's. Raises ValueError for what is no probability.
     >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()
-    [0.0, 1.0]
-    """
+    [0.0, 1.0]"""
     return ones_of(checked_share("bernoulli", p), generator)
 
 
@@ -186,11 +179,9 @@ def exponentials(shape: Any, device: Any, generator: Any, dtype: Any) -> Any:
 @composed
 def categorical(logits: Any, axis: int = -1, generator: Any = None) -> Any:
     """A class id (int64) for each row of logits along an axis, drawn with the probabilities softmax(logits). (By Gumbel's maximum.)
-
     Shapes: logits' without the axis.
     >>> fp.categorical(fp.tensor([[0.0, 99.0], [99.0, 0.0]])).tolist()
-    [1, 0]
-    """
+    [1, 0]"""
     logits = widened(Tensor.of("categorical", logits)).detach()
     logits = logits if logits.dtype in FLOATS else cast(logits, float32)
     noise = neg(log_op(add(exponentials(logits.shape, logits.device, generator, logits.dtype), 1e-37)))
@@ -200,12 +191,10 @@ def categorical(logits: Any, axis: int = -1, generator: Any = None) -> Any:
 @composed
 def multinomial(probs: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
     """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's.
-
     Shapes: (n,) or (rows, n) give (num_samples,) or (rows, num_samples). Raises ShapeError for more than n that are not put back,
     ValueError for numbers that are no probabilities, and rows with too few above 0.
     >>> fp.multinomial(fp.tensor([0.0, 1.0]), 3, replacement=True).tolist()
-    [1, 1, 1]
-    """
+    [1, 1, 1]"""
     p, many = checked_share("multinomial", probs, math.inf), checked_int("multinomial", "num_samples", num_samples)
     if p.ndim not in (1, 2) or not p.shape[-1] or many < 1 or (not replacement and many > p.shape[-1]):
         raise ShapeError(

@@ -87,22 +87,18 @@ def arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool, scale: int)
 @custom(kind="any", home="flamepy")
 def argmax(x, axis=None, keepdims=False):
     """Index of the first largest element (int64) along an axis, or in the flattened tensor. Records nothing.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.argmax(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
-    [1, 0]
-    """
+    [1, 0]"""
     return arg_extreme("argmax", x, axis, keepdims, 1)
 
 
 @custom(kind="any", home="flamepy")
 def argmin(x, axis=None, keepdims=False):
     """Index of the first smallest element (int64) along an axis, or in the flattened tensor. Records nothing.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.argmin(fp.tensor([[1.0, 2.0], [4.0, 3.0]]), axis=1).tolist()
-    [0, 1]
-    """
+    [0, 1]"""
     return arg_extreme("argmin", x, axis, keepdims, -1)
 
 
@@ -117,11 +113,9 @@ def floats_only(name: str, x: Any) -> Any:
 @composed
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """log(sum(exp(x))) over the axes, without overflow.
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> round(fp.logsumexp(fp.tensor([0.0, 0.0])).item(), 4)
-    0.6931
-    """
+    0.6931"""
     given = floats_only("logsumexp", x)
     x = widened(given)
     axes = axes_of("logsumexp", axis, x.ndim)
@@ -140,8 +134,7 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     The gradient of an element is the product of the others, also of one that is NaN.
     Shapes and types: as sum.
     >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
-    24.0
-    """
+    24.0"""
     x = Tensor.of("prod", x)
     if not x.ndim:
         axes_of("prod", axis, 0)

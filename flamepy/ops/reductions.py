@@ -12,10 +12,12 @@ from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import abs_op, add, div, eq, maximum_op, mul, ne, where
 from ..core.ops.reduce import countable, extreme, extreme_dx, fold, gathered, in_type, max, min, reduction, spread, sum
 from ..core.ops.shape import reshape
+from ..core.pointwise import define
 from ..core.tensor import Tensor
-from ..core.words import select
+from ..core.words import INF, select
+from ..core.words import pow as power
 from ..dtypes import FLOATS, as_dtype, checked_number, float32, int64
-from .powers import pow
+from .powers import SOONER, pow
 from .reduce_more import floats_only
 from .scans import recurrence, shifted
 from .variance import lengths, moments_of, regained
@@ -142,6 +144,13 @@ def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 
 
 # ---- norms ---------------------------------------------------------------------------------------------------------------------------
+raised = define(
+    "raised", "A number of 0 or more to a power; the derivative at 0 is 0.",
+    lambda x, ord=1.0: select(x == 0.0, select(ord > 0.0, 0.0, INF), power(select(x == 0.0, 1.0, x), ord)),
+    lambda g, x, ord: select(x == 0.0, 0.0, g * ord * power(select(x == 0.0, 1.0, x), ord - 1.0)), title="norm", home="",
+)  # fmt: skip
+
+
 @composed
 def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero
@@ -158,11 +167,17 @@ def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = Fals
         return narrowed((max if ord > 0 else min)(size, axis=axis, keepdims=keepdims), dtype)
     if ord in (0, 1):
         return narrowed(sum(size if ord else where(eq(size, size), size, 1.0).sign(), axis=axis, keepdims=keepdims), dtype)
-    zero = eq(size.detach(), 0.0)
-    powers = where(zero, 0.0 if ord > 0 else math.inf, pow(where(zero, 1.0, size), ord))
-    total = sum(powers, axis=axis, keepdims=keepdims)
-    nothing = eq(total.detach(), 0.0)
-    return narrowed(where(nothing, 0.0 if ord > 0 else math.inf, pow(where(nothing, 1.0, total), 1 / ord)), dtype)
+    return narrowed(to_power(sum(to_power(size, ord), axis=axis, keepdims=keepdims), 1.0 / ord), dtype)
+
+
+def to_power(x: Any, ord: float) -> Any:
+    """raised(), by sooner ops where there are some."""
+    if ord == 3.0:
+        return pow(x, 3)
+    if ord not in SOONER:
+        return raised(x, ord)
+    zero = eq(x.detach(), 0.0)
+    return where(zero, 0.0 if ord > 0 else math.inf, pow(where(zero, 1.0, x), ord))
 
 
 @composed

@@ -147,8 +147,7 @@ def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None =
     reduce: "add" or "multiply", with what is there, as scatter_reduce() does.
     Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
-    [6.0, 0.0, 5.0]
-    """
+    [6.0, 0.0, 5.0]"""
     src = value if src is None else src
     if reduce is not None:
         kinds = {"add": "sum", "multiply": "prod"}
@@ -169,11 +168,9 @@ def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None =
 @composed
 def scatter_add(x: Any, axis: int, index: Any, src: Any) -> Any:
     """x with src[i, j] added to y[index[i, j], j] for axis 0, and so on; what comes to one place is added up in order.
-
     Shapes and errors: as scatter.
     >>> fp.scatter_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
-    [0.0, 0.0, 11.0]
-    """
+    [0.0, 0.0, 11.0]"""
     return scattered("scatter_add", x, axis, index, src, "sum", True)
 
 
@@ -181,11 +178,9 @@ def scatter_add(x: Any, axis: int, index: Any, src: Any) -> Any:
 def scatter_reduce(x: Any, axis: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
     """x with y[index[i, j], j] the "sum", "prod", "mean", "amax" or "amin" of all src[i, j] that come there, and unless include_self is
     False of what x has there. Of equal extremes each has an equal part of the gradient.
-
     Shapes and errors: as scatter; ValueError for another reduce.
     >>> fp.scatter_reduce(fp.ones(3), 0, [2, 2], fp.tensor([5.0, 6.0]), "amax").tolist()
-    [1.0, 1.0, 6.0]
-    """
+    [1.0, 1.0, 6.0]"""
     if reduce not in REDUCES:
         raise ShapeError(f"scatter_reduce: unknown reduce: {reduce!r}. Use one of {', '.join(REDUCES)}.")
     return scattered("scatter_reduce", x, axis, index, src, reduce, include_self)
@@ -305,11 +300,9 @@ def slices_added(name: str, x: Any, a: int, ids: Any, source: Any) -> Any:
 @composed
 def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> Any:
     """x with alpha times the slices of source added to its own along `axis` at the integers in the 1-D index, in order.
-
     Shapes: x's; source has index's size at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.index_add(fp.zeros(3), 0, [2, 2], fp.tensor([5.0, 6.0])).tolist()
-    [0.0, 0.0, 11.0]
-    """
+    [0.0, 0.0, 11.0]"""
     line, a, ids, source = slices("index_add", x, axis, index, source)
     if not source.size:
         refuse("index_add", ids, line.shape[a])
@@ -322,11 +315,9 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
 @composed
 def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
     """x with its slices along `axis` at the integers in the 1-D index replaced by those of source; of several the last one counts.
-
     Shapes and errors: as index_add.
     >>> fp.index_copy(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
-    [6.0, 0.0, 5.0]
-    """
+    [6.0, 0.0, 5.0]"""
     line, a, ids, source = slices("index_copy", x, axis, index, source)
     n, _, inner = walk(line, a)
     return shaped(put_along(line, source, ids, n, ids.size, inner, "index_copy"), np.shape(x))
@@ -335,11 +326,9 @@ def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
 @composed
 def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
     """x with a number in its slices along `axis` at the integers in the 1-D index.
-
     Shapes: x's. Raises ShapeError, IndexOutOfRange, DTypeError for what is no number.
     >>> fp.index_fill(fp.zeros(3), 0, [2, 0], 7.0).tolist()
-    [7.0, 0.0, 7.0]
-    """
+    [7.0, 0.0, 7.0]"""
     line, a, ids, _ = slices("index_fill", x, axis, index)
     if isinstance(value, Tensor):
         value = reshape(value, ())
@@ -359,11 +348,9 @@ def ids_present(ids, n=0, after=0, name=""):
 @composed
 def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """x with values at x[indices], which is a tuple of what may stand in x[...]; accumulate: added there, in order.
-
     Shapes: x's; values broadcast to the shape of x[indices]. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.index_put(fp.zeros(3), ([2, 2],), fp.tensor([5.0, 6.0]), accumulate=True).tolist()
-    [0.0, 0.0, 11.0]
-    """
+    [0.0, 0.0, 11.0]"""
     x = Tensor.of("index_put", x)
     keys = tuple(indices) if isinstance(indices, list | tuple) else (indices,)
     if len(keys) == 1 and isinstance(keys[0], Tensor) and keys[0].dtype in INTEGERS and x.ndim:

@@ -97,7 +97,9 @@ def of_size(name: str, rows: np.ndarray, size: int | None, fill: Any) -> np.ndar
     """So many rows: more are left out, for those that are missing stands `fill`."""
     if size is None:
         return rows
-    more = max(0, checked_int(name, "size", size) - len(rows))
+    if checked_int(name, "size", size) < 0:
+        raise ValueError(f"{name}: size is below 0: {size}. Use 0 or more.")
+    more = max(0, size - len(rows))
     return np.concatenate([rows[:size], np.full((more, *rows.shape[1:]), fill, rows.dtype)])
 
 
@@ -161,17 +163,7 @@ def argwhere(x: Any) -> Any:
     Shapes: (n, x.ndim).
     >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]"""
-    x = Tensor.of("nonzero", x)
-    return as_rows(x, places_of(x))
-
-
-def places_of(x: Any, size: int | None = None, fill: int = 0) -> list[np.ndarray]:
-    """Where x is not zero: of an axis each, of a number as of a row."""
-    return [of_size("nonzero", places, size, fill) for places in x.numpy().reshape(x.shape or 1).nonzero()]
-
-
-def as_rows(x: Any, columns: list[np.ndarray]) -> Any:
-    return uploaded(np.array(columns).T[:, : x.ndim], x.device)
+    return nonzero(x)
 
 
 @composed
@@ -182,8 +174,12 @@ def nonzero(x: Any, as_tuple: bool = False, *, size: int | None = None, fill_val
     >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
     [[0, 1], [1, 0]]"""
     x = Tensor.of("nonzero", x)
-    columns = places_of(x, size, int(fill_value))
-    return tuple([uploaded(column, x.device) for column in columns]) if as_tuple else as_rows(x, columns)
+    columns = x.numpy().nonzero() if x.shape else x.numpy().reshape(1).nonzero()
+    if size is not None:
+        columns = tuple([of_size("nonzero", places, size, int(fill_value)) for places in columns])
+    if as_tuple:
+        return tuple([uploaded(column, x.device) for column in columns])
+    return uploaded(columns[0].reshape(-1, 1) if x.ndim == 1 else np.array(columns).T[:, : x.ndim], x.device)
 
 
 def one_or_three() -> None:

@@ -18,7 +18,7 @@ from ..core.errors import ShapeError
 from ..core.op import SCALARS, launch, like
 from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape, tensors_of
 from ..core.ops.copy import cast, filled
-from ..core.ops.pointwise import add, eq, maximum_op, mul, ne, sub, where
+from ..core.ops.pointwise import eq, maximum_op, mul, ne, sub, where
 from ..core.ops.reduce import reduction, spread
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import broadcast_to, permute, reshape, transpose
@@ -26,9 +26,9 @@ from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import FLOATS, checked_int, float32, float64, int32, int64
 from .picking import integers, picked_along
-from .reduce_more import argmax, no_pair
+from .reduce_more import no_pair
 from .rows import over_rows
-from .scans import Found, recurrence, shifted
+from .scans import Found
 from .shape_more import narrow, shaped
 from .spellings import lerp
 from .variance import from_rows, in_rows
@@ -49,7 +49,11 @@ def row_order(x, descending=False, first=-1, axis=-1):
 
 def order_along(x: Any, a: int, descending: bool, first: int = -1) -> Any:
     """The places along axis a of its numbers in order (of the `first` ones alone, unless that is -1), for a Tensor with an axis."""
-    return row_order(x if x.dtype in FLOATS or x.dtype.itemsize > 2 else cast(x, int32), descending, first, a)
+    return row_order(sortable(x), descending, first, a)
+
+
+def sortable(x: Any) -> Any:
+    return x if x.dtype in FLOATS or x.dtype.itemsize > 2 else cast(x, int32)
 
 
 def with_axis(name: str, x: Any, axis: int) -> tuple[Any, int, tuple[int, ...]]:
@@ -122,6 +126,28 @@ def kept(x: Any, a: int, places: Any, shape: tuple[int, ...], keepdims: bool) ->
     return Found(reshape(picked_along(x, a, places), wanted), reshape(places, wanted))
 
 
+def mode_row(r, at, x, order, rows, cols):
+    """Where the longest run of equal numbers ends, the first of several, in the order of the row."""
+    x, order, run, most, best = x[r * cols : r * cols + cols], order[r * cols : r * cols + cols], 0, 0, 0
+    if lane() == 0:
+        for j in range(cols):
+            run = run + 1 if x[order[j]] == x[order[max(j - 1, 0)]] else 1
+            if run > most:
+                most, best = run, j
+        at[r] = order[best]
+
+
+@custom(inputs=1, kind="as is", title="mode", internal=True)
+def mode_place(x, axis=-1):
+    """Where along an axis the most frequent number is; the axis stays, with one place."""
+    moved = transpose(x, axis, -1) if axis != x.ndim - 1 else x
+    order, at = like(moved, dtype=int64), like(moved, (*moved.shape[:-1], 1), int64)
+    if at.size:
+        launch("argsort", None, (order,), (moved,), (x.shape[axis], False, x.shape[axis]), dtype=x.dtype)
+        launch("row", mode_row, (at,), (moved, order), (at.size, x.shape[axis]), x.dtype)
+    return transpose(at, axis, -1) if moved is not x else at
+
+
 @composed
 def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Found:
     """(value, index) of the most frequent element along an axis: of several the smallest, and where it is last.
@@ -129,15 +155,8 @@ def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Found:
     >>> [t.item() for t in fp.mode(fp.tensor([2.0, 1.0, 2.0]))]
     [2.0, 2]"""
     x, a, shape = with_axis("mode", x, axis)
-    order = order_along(x, a, False)
-    ordered = picked_along(x.detach(), a, order)
-    again = cast(eq(ordered, shifted(ordered, a, False, 0)), int64)
-    run = recurrence(again, like_ones(again), a, False, 0)  # how many equal ones have come
-    return kept(x, a, picked_along(order, a, argmax(run, axis=a, keepdims=True)), shape, keepdims)
-
-
-def like_ones(x: Any) -> Any:
-    return add(mul(x, 0), 1)
+    check_some("mode", x, axis, x.shape[a])
+    return kept(x, a, mode_place(sortable(x).detach(), a), shape, keepdims)
 
 
 # ---- quantiles -----------------------------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def argsort(go, outs, ins, n, descending, k):
     key = int64 if wide else int32
     keys, room = go.empty(x.size, key), 0 if n <= FEW or k <= FIRST else x.size
     go(keys_of, (keys,), ins, (bool(descending),), formula=formula)
-    rest = go.empty(room, int32), go.empty(room, key), go.empty(room, int32)
+    rest = (go.empty(room, int32), go.empty(room, key), go.empty(room, int32)) if room else (none := go.empty(0, int32), keys, none)
     go(sort_rows, (y, keys, *rest), (), (n, k, 64 if wide else 32), formula=None, dtype=key, work=x.size * 8 if x.size > n else 1)
 
 
