@@ -8,16 +8,23 @@ from . import functional as F
 from .module import Module
 
 
+class Named(Module):
+    """A layer that is a function of flamepy.nn.functional, `op`, which a class says beside its name."""
+
+    op = ""
+
+    def __init_subclass__(cls, op: str | None = None) -> None:
+        cls.op = op or cls.op
+
+
 def check_not_in_place(layer: Module, inplace: Any) -> None:
     """Refuse PyTorch's option to write into the input."""
     if inplace:
         raise ValueError(f"{type(layer).__name__}: nothing is changed in place: inplace={inplace!r}. Leave it out.")
 
 
-class Activation(Module):
+class Activation(Named):
     """One pointwise op without parameters."""
-
-    op = ""
 
     def __init__(self, inplace: bool = False):
         check_not_in_place(self, inplace)
@@ -30,10 +37,8 @@ class Activation(Module):
 WEIGHTS = ("weight", "pos_weight")
 
 
-class Options(Module):
+class Options(Named):
     """A function of flamepy.nn.functional with its options, of which weights are buffers: state_dict() has them, to() moves them."""
-
-    function = ""
 
     def keep(self, **options: Any) -> None:
         """Hold these, under their names."""
@@ -46,16 +51,14 @@ class Options(Module):
 
     def forward(self, *xs: Any) -> Any:
         """What the function takes before its options -> what it gives."""
-        return getattr(F, self.function)(*xs, **{name: getattr(self, name) for name in self.names})
+        return getattr(F, self.op)(*xs, **{name: getattr(self, name) for name in self.names})
 
     def extra(self) -> str:
         return ", ".join([f"{name}={getattr(self, name)!r}" for name in self.names if name not in WEIGHTS])
 
 
-class ReLU(Activation):
+class ReLU(Activation, op="relu"):
     """max(x, 0)."""
-
-    op = "relu"
 
 
 class GELU(Activation):
@@ -78,19 +81,13 @@ class GELU(Activation):
         return f"approximate={self.approximate!r}"
 
 
-class SiLU(Activation):
+class SiLU(Activation, op="silu"):
     """x * sigmoid(x)."""
 
-    op = "silu"
 
-
-class Tanh(Activation):
+class Tanh(Activation, op="tanh"):
     """tanh(x)."""
 
-    op = "tanh"
 
-
-class Sigmoid(Activation):
+class Sigmoid(Activation, op="sigmoid"):
     """1 / (1 + exp(-x))."""
-
-    op = "sigmoid"

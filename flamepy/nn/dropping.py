@@ -6,14 +6,11 @@ from typing import Any
 
 from ..dtypes import checked_number
 from . import functional as F
-from .activation import check_not_in_place
-from .module import Module
+from .activation import Named, check_not_in_place
 
 
-class Dropping(Module):
-    """The base of all: `op` of nn.functional."""
-
-    op = ""
+class Dropping(Named):
+    """The base of all."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
         check_not_in_place(self, inplace)
@@ -29,31 +26,21 @@ class Dropping(Module):
         return f"p={self.p}"
 
 
-class Dropout1d(Dropping):
+class Dropout1d(Dropping, op="dropout1d"):
     """While training, zero whole channels of lines with probability p and scale the others by 1 / (1 - p)."""
 
-    op = "dropout1d"
 
-
-class Dropout2d(Dropping):
+class Dropout2d(Dropping, op="dropout2d"):
     """While training, zero whole channels of images with probability p and scale the others by 1 / (1 - p)."""
 
-    op = "dropout2d"
 
-
-class Dropout3d(Dropping):
+class Dropout3d(Dropping, op="dropout3d"):
     """While training, zero whole channels of volumes with probability p and scale the others by 1 / (1 - p)."""
 
-    op = "dropout3d"
 
-
-class AlphaDropout(Dropping):
+class AlphaDropout(Dropping, op="alpha_dropout"):
     """While training, set elements to the lowest value of selu with probability p; mean 0 and variance 1 stay so."""
 
-    op = "alpha_dropout"
 
-
-class FeatureAlphaDropout(Dropping):
+class FeatureAlphaDropout(Dropping, op="feature_alpha_dropout"):
     """AlphaDropout of whole channels."""
-
-    op = "feature_alpha_dropout"

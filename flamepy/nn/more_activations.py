@@ -10,124 +10,92 @@ from ..core.ops.pointwise import mul, where
 from ..dtypes import checked_number
 from ..parameter import Parameter
 from . import functional as F
-from .activation import Activation, Options, check_not_in_place
+from .activation import Activation, Named, Options, check_not_in_place
 from .module import Module
 
 
 # ---- without options -----------------------------------------------------------------------------------------------------------------
-class ReLU6(Activation):
+class ReLU6(Activation, op="relu6"):
     """x limited to [0, 6]."""
 
-    op = "relu6"
 
-
-class Hardsigmoid(Activation):
+class Hardsigmoid(Activation, op="hardsigmoid"):
     """x / 6 + 1/2 limited to [0, 1]."""
 
-    op = "hardsigmoid"
 
-
-class Hardswish(Activation):
+class Hardswish(Activation, op="hardswish"):
     """x * hardsigmoid(x)."""
 
-    op = "hardswish"
 
-
-class Mish(Activation):
+class Mish(Activation, op="mish"):
     """x * tanh(softplus(x))."""
 
-    op = "mish"
 
-
-class SELU(Activation):
+class SELU(Activation, op="selu"):
     """scale * elu(x, alpha), which keeps mean 0 and variance 1."""
 
-    op = "selu"
 
-
-class Softsign(Activation):
+class Softsign(Activation, op="softsign"):
     """x / (1 + |x|)."""
 
-    op = "softsign"
 
-
-class LogSigmoid(Activation):
+class LogSigmoid(Activation, op="logsigmoid"):
     """log(sigmoid(x))."""
 
-    op = "logsigmoid"
 
-
-class Tanhshrink(Activation):
+class Tanhshrink(Activation, op="tanhshrink"):
     """x - tanh(x)."""
-
-    op = "tanhshrink"
 
 
 # ---- with options ----------------------------------------------------------------------------------------------------------------------
-class LeakyReLU(Options):
+class LeakyReLU(Options, op="leaky_relu"):
     """x above zero, negative_slope * x below."""
-
-    function = "leaky_relu"
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
         check_not_in_place(self, inplace)
         self.keep(negative_slope=negative_slope)
 
 
-class ELU(Options):
+class ELU(Options, op="elu"):
     """x above zero, alpha * (exp(x) - 1) below."""
-
-    function = "elu"
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         check_not_in_place(self, inplace)
         self.keep(alpha=alpha)
 
 
-class CELU(ELU):
+class CELU(ELU, op="celu"):
     """x above zero, alpha * (exp(x / alpha) - 1) below."""
 
-    function = "celu"
 
-
-class Hardtanh(Options):
+class Hardtanh(Options, op="hardtanh"):
     """x limited to [min_val, max_val]."""
-
-    function = "hardtanh"
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         check_not_in_place(self, inplace)
         self.keep(min_val=min_val, max_val=max_val)
 
 
-class Softplus(Options):
+class Softplus(Options, op="softplus"):
     """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
-
-    function = "softplus"
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         self.keep(beta=beta, threshold=threshold)
 
 
-class Softshrink(Options):
+class Softshrink(Options, op="softshrink"):
     """x moved by lambd towards 0, and 0 within lambd of it."""
-
-    function = "softshrink"
 
     def __init__(self, lambd: float = 0.5):
         self.keep(lambd=lambd)
 
 
-class Hardshrink(Softshrink):
+class Hardshrink(Softshrink, op="hardshrink"):
     """x, and 0 within lambd of 0."""
 
-    function = "hardshrink"
 
-
-class Threshold(Options):
+class Threshold(Options, op="threshold"):
     """x above the threshold, `value` elsewhere."""
-
-    function = "threshold"
 
     def __init__(self, threshold: float, value: float, inplace: bool = False):
         check_not_in_place(self, inplace)
@@ -170,38 +138,30 @@ class RReLU(Module):
 
 
 # ---- along an axis -----------------------------------------------------------------------------------------------------------------------
-class AlongAxis(Module):
+class AlongAxis(Named):
     """A function of flamepy.nn.functional along axis `dim`."""
-
-    function = ""
 
     def __init__(self, dim: int):
         self.dim = dim
 
     def forward(self, x: Any) -> Any:
         """x of any shape with that axis -> the same shape, of gated units half the size there."""
-        return getattr(F, self.function)(x, axis=self.dim)
+        return getattr(F, self.op)(x, axis=self.dim)
 
     def extra(self) -> str:
         return f"dim={self.dim}"
 
 
-class Softmax(AlongAxis):
+class Softmax(AlongAxis, op="softmax"):
     """exp(x) / sum(exp(x)) along an axis, which has to be named."""
 
-    function = "softmax"
 
-
-class LogSoftmax(AlongAxis):
+class LogSoftmax(AlongAxis, op="log_softmax"):
     """log(softmax(x)) along an axis, which has to be named."""
 
-    function = "log_softmax"
 
-
-class Softmin(AlongAxis):
+class Softmin(AlongAxis, op="softmin"):
     """softmax(-x) along an axis, which has to be named."""
-
-    function = "softmin"
 
 
 class Softmax2d(Module):
@@ -214,28 +174,20 @@ class Softmax2d(Module):
         return F.softmax(x, axis=-3)
 
 
-class GLU(AlongAxis):
+class GLU(AlongAxis, op="glu"):
     """The first half along an axis times the sigmoid of the second."""
-
-    function = "glu"
 
     def __init__(self, dim: int = -1):
         super().__init__(dim)
 
 
-class SwiGLU(GLU):
+class SwiGLU(GLU, op="swiglu"):
     """silu of the first half along an axis times the second; see functional.swiglu."""
 
-    function = "swiglu"
 
-
-class GEGLU(GLU):
+class GEGLU(GLU, op="geglu"):
     """gelu of the first half along an axis times the second; see functional.geglu."""
 
-    function = "geglu"
 
-
-class ReGLU(GLU):
+class ReGLU(GLU, op="reglu"):
     """relu of the first half along an axis times the second; see functional.reglu."""
-
-    function = "reglu"

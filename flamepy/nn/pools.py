@@ -6,17 +6,13 @@ from typing import Any
 
 from ..ops.spatial_sizes import each
 from . import functional as F
-from .module import Module
+from .activation import Named
 
 
-class Pool(Module):
-    """What pools have in common: `op` of nn.functional, and `arguments` that it takes by name."""
+class Pool(Named):
+    """What pools have in common: `arguments` that the function of nn.functional takes by name."""
 
-    op = ""
     arguments: tuple[str, ...] = ()
-
-    def __init_subclass__(cls, op: str | None = None) -> None:
-        cls.op = op or cls.op
 
     def forward(self, x: Any) -> Any:
         """x (N, C, ...) or (C, ...) -> as many axes, the last ones of other sizes. Raises ShapeError where nothing is left."""
