@@ -295,3 +295,25 @@ def test_row_bodies_vectorise_and_add_up_runs_alone_in_float64(name: str) -> Non
     llvm, assembly = compiled(loop, formula, *args, R4, 16 if loop == "rows_together" else C4)
     assert only_sums(llvm)
     assert packed("steps", assembly) > 8
+
+
+@pytest.mark.parametrize(("shape", "axis"), [
+    ((2, 21, 9, 17), 1), ((3, 5, 128), 1), ((1, 257, 40), 1), ((300, 7), 0), ((2, 3, 0, 4), 1), ((129, 10), 1), ((1, 21), 1),
+    ((70, 32), 1), ((64, 33), 1),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_rows_side_by_side(name: str, shape: Any, axis: int) -> None:
+    """Rows whose numbers are apart, and short ones, many at once: as NumPy, and a row's bits do not depend on those beside it."""
+    x, g = np.random.default_rng(3).normal(0, 4, (2, *shape))
+    x.reshape(-1)[::11] = -np.inf
+    op, e = getattr(fp, name), np.exp(x - x.max(axis, keepdims=True, initial=-1e300))
+    y = e / e.sum(axis, keepdims=True)
+    dx = y * (g - (g * y).sum(axis, keepdims=True)) if name == "softmax" else g - y * g.sum(axis, keepdims=True)
+    for dtype, room in ((np.float64, 1e-11), (np.float32, 2e-5)):
+        t = fp.tensor(x.astype(dtype), requires_grad=True)
+        got = op(t, axis)
+        with np.errstate(divide="ignore"):
+            close(got.detach(), y if name == "softmax" else np.log(y), room)
+        close(got.backward(gradient=fp.tensor(g.astype(dtype)))[t], dx, room)
+    alone = op(t.detach()[:1], axis) if axis else op(t.detach()[:, :1], axis)
+    assert alone.numpy().tobytes() == (got.detach()[:1] if axis else got.detach()[:, :1]).numpy().tobytes()

@@ -230,6 +230,7 @@ class Device(core.Device):
     near = 1  # bytes: at a multiple of it begins a part of a buffer that a launch may read in the place of a copy
     checks_late = False  # whether a program's checks look at their buffers after all its launches
     samples = False  # whether it has launches for the places of a grid
+    beside = False  # whether it has one for rows side by side
     hands_out = False  # whether a program's launch may be called by Python, for a buffer that is another one each time
 
     def __init__(self, name: str, stream: Stream):

@@ -11,19 +11,22 @@ from ..ops.conv import around_window
 from ..ops.spatial_sizes import each, sides
 from ..parameter import Parameter
 from . import functional as F
+from .activation import Named
 from .linear import flags, size
-from .module import Module
 
 MODES = "zeros", "reflect", "replicate", "circular"
 
 
-class Windows(Module):
+class Windows(Named):
     """What convolutions have in common: `axes` of a window, `op` of nn.functional, and weights that start uniform in
     +-1 / sqrt(numbers that a result is a sum of)."""
 
-    axes, op = 2, ""
     stride: Any
     padding: Any
+
+    @property
+    def axes(self) -> int:
+        return int(self.op[-2])
 
     def set_up(self, channels: tuple[int, int], kernel_size: Any, groups: int, bias: bool, dtype: Any, device: Any, turned: bool) -> None:
         """The parameters; turned: the weight is (in, out / groups, ...), not (out, in / groups, ...). Raises ShapeError."""
@@ -85,8 +88,6 @@ class Convolution(Windows):
 class Conv1d(Convolution):
     """A convolution of lines; weight is (out_channels, in_channels / groups, window)."""
 
-    axes, op = 1, "conv1d"
-
 
 class Conv2d(Convolution):
     """A convolution of images; weight is (out_channels, in_channels / groups, rows, columns).
@@ -94,13 +95,9 @@ class Conv2d(Convolution):
     weight and bias start uniform in +-1 / sqrt(in_channels / groups * rows * columns).
     """
 
-    axes, op = 2, "conv2d"
-
 
 class Conv3d(Convolution):
     """A convolution of volumes; weight is (out_channels, in_channels / groups, depth, rows, columns)."""
-
-    axes, op = 3, "conv3d"
 
 
 class Transposed(Windows):
@@ -137,16 +134,10 @@ class Transposed(Windows):
 class ConvTranspose1d(Transposed):
     """A transposed convolution of lines; weight is (in_channels, out_channels / groups, window)."""
 
-    axes, op = 1, "conv_transpose1d"
-
 
 class ConvTranspose2d(Transposed):
     """A transposed convolution of images; weight is (in_channels, out_channels / groups, rows, columns)."""
 
-    axes, op = 2, "conv_transpose2d"
-
 
 class ConvTranspose3d(Transposed):
     """A transposed convolution of volumes; weight is (in_channels, out_channels / groups, depth, rows, columns)."""
-
-    axes, op = 3, "conv_transpose3d"

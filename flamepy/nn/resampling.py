@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import functional as F
+from .activation import Options
 from .module import Module
 
 
@@ -41,72 +42,36 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
-class PixelShuffle(Module):
+class PixelShuffle(Options):
     """Channels as pixels: (..., C r r, H, W) -> (..., C, H r, W r)."""
 
     def __init__(self, upscale_factor: int):
-        self.upscale_factor = upscale_factor
-
-    def forward(self, x: Any) -> Any:
-        """x (..., C r r, H, W) -> (..., C, H r, W r). Raises ShapeError."""
-        return F.pixel_shuffle(x, self.upscale_factor)
-
-    def extra(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+        self.keep(upscale_factor=upscale_factor)
 
 
-class PixelUnshuffle(Module):
+class PixelUnshuffle(Options):
     """Pixels as channels: (..., C, H r, W r) -> (..., C r r, H, W)."""
 
     def __init__(self, downscale_factor: int):
-        self.downscale_factor = downscale_factor
-
-    def forward(self, x: Any) -> Any:
-        """x (..., C, H r, W r) -> (..., C r r, H, W). Raises ShapeError."""
-        return F.pixel_unshuffle(x, self.downscale_factor)
-
-    def extra(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
+        self.keep(downscale_factor=downscale_factor)
 
 
-class ChannelShuffle(Module):
-    """Channels dealt out anew, one of each group after the other."""
+class ChannelShuffle(Options):
+    """Channels dealt out anew, one of each group after the other: (N, C, ...) of C a multiple of groups -> the same shape."""
 
     def __init__(self, groups: int):
-        self.groups = groups
-
-    def forward(self, x: Any) -> Any:
-        """x (N, C, ...) of C a multiple of groups -> the same shape. Raises ShapeError."""
-        return F.channel_shuffle(x, self.groups)
-
-    def extra(self) -> str:
-        return f"groups={self.groups}"
+        self.keep(groups=groups)
 
 
-class Unfold(Module):
-    """Each window of images as a column."""
+class Unfold(Options):
+    """Each window of images as a column: (N, C, H, W) -> (N, C * rows * columns, positions)."""
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
-        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
-
-    def forward(self, x: Any) -> Any:
-        """x (N, C, H, W) -> (N, C * rows * columns, positions). Raises ShapeError."""
-        return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra(self) -> str:
-        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+        self.keep(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
-class Fold(Module):
-    """Columns added up where they were in images of output_size."""
+class Fold(Options):
+    """Columns added up where they were in images of output_size: (N, C * rows * columns, positions) -> (N, C, *output_size)."""
 
     def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
-        self.output_size = output_size
-        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
-
-    def forward(self, x: Any) -> Any:
-        """x (N, C * rows * columns, positions) -> (N, C, *output_size). Raises ShapeError."""
-        return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra(self) -> str:
-        return f"output_size={self.output_size}, kernel_size={self.kernel_size}, padding={self.padding}, stride={self.stride}"
+        self.keep(output_size=output_size, kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)

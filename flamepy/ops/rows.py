@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..backend.formula.row_words import LINE, line_space, long_sum, put_row, run_at, top_and_sum
+from ..backend.formula.row_words import LINE, RUN, line_space, long_sum, put_row, run_at, run_space, top_and_sum
+from ..backend.formula.words import fmax
 from ..core.custom import custom
 from ..core.op import launch, like
 from ..core.ops.axes import one_axis
@@ -19,8 +20,8 @@ from ..core.ops.pointwise import exp_op
 from ..core.ops.reduce import in_type
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import transpose
-from ..core.words import exp_down, log
-from ..dtypes import computed
+from ..core.words import INF, exp_down, log
+from ..dtypes import HALF, computed
 
 
 def along(name: str, x: Any, axis: int) -> tuple[Any, int]:
@@ -44,6 +45,11 @@ def along_axis(name: str, body: Any, axis: int, *xs: Any) -> Any:
     """What a body makes of the rows along an axis of xs, which are of one shape: a Tensor of that shape, typed like the first."""
     a, shape = one_axis(name, axis, xs[0].ndim), xs[0].shape
     cols, inner = (shape[a], math.prod(shape[a + 1 :])) if shape else (1, 1)
+    if inner > 1 and 0 < cols <= RUN and xs[0].device.beside and not any([x.dtype in HALF for x in xs]):
+        y = like(xs[0])
+        if y.size:
+            launch("beside", body, (y,), (*xs, None)[:2], (cols, inner))
+        return y
     if inner > 1:  # as matrices: turned block by block, and faster than two axes of many
         xs = tuple([transpose(x.reshape((math.prod(shape[:a]), cols, inner)), 1, 2) for x in xs])
     y = like(xs[0])
@@ -64,6 +70,48 @@ def products(first, cols, x, y):
     for j in run_at(first, cols):
         total += x[j] * y[j]
     return total
+
+
+# What a body does with rows side by side is body.beside: number j of row i is at first + j * apart + i, so that a vector holds one number
+# each of many rows. It goes through them by each_column().
+def each_column(run, y, x, z, top, total, first, cols, apart):
+    """run(y, x, z, top, total) for one number of each row after the other; y and z may be None."""
+    for at in range(first, first + cols * apart, apart):
+        end = at + total.size
+        run(None if y is None else y[at:end], x[at:end], None if z is None else z[at:end], top, total)
+
+
+def higher(y, x, z, top, total):
+    for i in range(x.size):
+        top[i] = fmax(top[i], x[i])
+
+
+def grown(e, x, z, top, total):
+    for i in range(x.size):
+        value = exp_down(x[i] - top[i])
+        if e is not None:
+            e[i] = value
+        total[i] += value
+
+
+def tops_and_totals(e, x, top, total, first, cols, apart):
+    """top_and_sum() of each row."""
+    for i in range(top.size):
+        top[i], total[i] = -INF, 0.0
+    each_column(higher, None, x, None, top, total, first, cols, apart)
+    each_column(grown, e, x, None, top, total, first, cols, apart)
+
+
+def totals(g, y, total, first, cols, apart):
+    """The sum of each row of g, or of g * y."""
+    for i in range(total.size):
+        total[i] = 0.0
+    each_column(more, None, g, y, total, total, first, cols, apart)
+
+
+def more(_, g, y, top, total):
+    for i in range(g.size):
+        total[i] += g[i] if y is None else g[i] * y[i]
 
 
 # ---- softmax -----------------------------------------------------------------------------------------------------------------
@@ -114,6 +162,31 @@ def softmax_dx_run(first, cols, dx, g, y, dot):
         dx[j] = y[j] * (g[j] - dot)
 
 
+def softmax_beside(first, many, y, x, _, cols, apart):
+    top, total = run_space(x)[:many], run_space(x)[:many]
+    tops_and_totals(y, x, top, total, first, cols, apart)
+    each_column(shared, y, x, None, top, total, first, cols, apart)
+
+
+def shared(y, x, z, top, total):
+    for i in range(y.size):
+        y[i] /= total[i]
+
+
+def softmax_dx_beside(first, many, dx, g, y, cols, apart):
+    total = run_space(g)[:many]
+    totals(g, y, total, first, cols, apart)
+    each_column(softmax_dx_column, dx, g, y, total, total, first, cols, apart)
+
+
+def softmax_dx_column(dx, g, y, top, total):
+    for i in range(g.size):
+        dx[i] = y[i] * (g[i] - total[i])
+
+
+softmax_row.beside, softmax_dx_row.beside = softmax_beside, softmax_dx_beside  # type: ignore[attr-defined]
+
+
 @custom(inputs=1, home="both")
 def softmax(x, axis=-1, dtype=None):
     """exp(x) / sum(exp(x)) along one axis, without overflow, of x in another dtype if one is given.
@@ -149,6 +222,33 @@ def log_softmax_dx_row(r, dx, g, y, rows, cols):
 def log_softmax_dx_run(first, cols, dx, g, y, total):
     for j in run_at(first, cols):
         dx[j] = g[j] - exp_down(y[j]) * total
+
+
+def log_softmax_beside(first, many, y, x, _, cols, apart):
+    top, total = run_space(x)[:many], run_space(x)[:many]
+    tops_and_totals(None, x, top, total, first, cols, apart)
+    for i in range(many):
+        total[i] = log(total[i])
+    each_column(log_column, y, x, None, top, total, first, cols, apart)
+
+
+def log_column(y, x, z, top, shift):
+    for i in range(y.size):
+        y[i] = (x[i] - top[i]) - shift[i]
+
+
+def log_softmax_dx_beside(first, many, dx, g, y, cols, apart):
+    total = run_space(g)[:many]
+    totals(g, None, total, first, cols, apart)
+    each_column(log_softmax_dx_column, dx, g, y, total, total, first, cols, apart)
+
+
+def log_softmax_dx_column(dx, g, y, top, total):
+    for i in range(g.size):
+        dx[i] = g[i] - exp_down(y[i]) * total[i]
+
+
+log_softmax_row.beside, log_softmax_dx_row.beside = log_softmax_beside, log_softmax_dx_beside  # type: ignore[attr-defined]
 
 
 @custom(inputs=1, home="both")

@@ -185,7 +185,7 @@ class CpuDevice(Device):
     """`device("cpu")`."""
 
     align = ALIGN
-    samples = hands_out = True
+    samples = beside = hands_out = True
     gap = APART  # as far apart as the allocator's blocks, or kernels could take other paths
 
     def __init__(self) -> None:

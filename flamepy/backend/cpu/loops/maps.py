@@ -15,7 +15,8 @@ from numba.extending import intrinsic
 
 from ....core.words import select
 from ....dtypes import FLOATS
-from ...formula.row_words import TOGETHER
+from ...formula.row_words import TOGETHER, line_space
+from ..products.gemm import turn_matrix
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import elements, tasks
 
@@ -32,6 +33,10 @@ def at(typing: Any, x: Any, i: Any) -> Any:
         return context.get_function(operator.getitem, item)(builder, args)
 
     return item.return_type(x, types.intp), code
+
+
+SIDE = 128  # rows side by side that a body takes at once, no more than RUN
+TURNED = 64  # rows turned at once, where they and what comes of them have no more numbers
 
 
 def F(*args: Any) -> Any:
@@ -110,6 +115,29 @@ def rows_together(part, *args):
         F(t * TOGETHER, *args)
 
 
+@loop
+def beside(part, out, x, y, cols, apart):
+    """F(first, many, out, x, y, cols, apart) for rows of `cols` numbers that are `apart`, SIDE neighbouring ones at once."""
+    blocks = (apart + SIDE - 1) // SIDE
+    for t in tasks(part, out.size // (cols * apart) * blocks):
+        low = t % blocks * SIDE
+        F(t // blocks * cols * apart + low, min(SIDE, apart - low), out, x, y, cols, apart)
+
+
+@loop
+def rows_turned(part, out, x, y, cols):
+    """The same for rows whose numbers are neighbours: TURNED of them are turned on the way."""
+    out_side, x_side, y_side = line_space(x), line_space(x), line_space(x)
+    rows = out.size // cols
+    for t in tasks(part, (rows + TURNED - 1) // TURNED):
+        start, many = t * TURNED * cols, min(TURNED, rows - t * TURNED)
+        turn_matrix(many, cols, x, start, cols, x_side, 0, many)
+        if y is not None:
+            turn_matrix(many, cols, y, start, cols, y_side, 0, many)
+        F(0, many, out_side, x_side, None if y is None else y_side, cols, many)
+        turn_matrix(cols, many, out_side, 0, many, out, start, cols)
+
+
 # ---- formulas of copies ----
 def same(x):
     return x
@@ -163,5 +191,12 @@ def row_launcher(go, outs, ins, *consts):
     rows, cols = consts[-2:]
     if cols <= TOGETHER and hasattr(go.formula, "together"):
         go(rows_together, outs, ins, consts, work=rows * cols, formula=go.formula.together)
+    elif hasattr(go.formula, "beside") and cols * (len(ins) + 1) <= TURNED and all([b.dtype == go.dtype for b in (*outs, *ins)]):
+        go(rows_turned, outs, (*ins, None)[:2], (cols,), work=rows * cols, formula=go.formula.beside)
     else:
         go(row, outs, ins, consts, work=rows * cols)
+
+
+@launcher(name="beside")
+def beside_launcher(go, outs, ins, cols, apart):
+    go(beside, outs, ins, (cols, apart), formula=go.formula.beside)
