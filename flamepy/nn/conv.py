@@ -85,18 +85,18 @@ class Convolution(Windows):
         return ops.pad(x, ((0, 0),) * (len(x.shape) - self.axes) + around, mode=self.padding_mode)
 
 
-class Conv1d(Convolution):
+class Conv1d(Convolution, op="conv1d"):
     """A convolution of lines; weight is (out_channels, in_channels / groups, window)."""
 
 
-class Conv2d(Convolution):
+class Conv2d(Convolution, op="conv2d"):
     """A convolution of images; weight is (out_channels, in_channels / groups, rows, columns).
 
     weight and bias start uniform in +-1 / sqrt(in_channels / groups * rows * columns).
     """
 
 
-class Conv3d(Convolution):
+class Conv3d(Convolution, op="conv3d"):
     """A convolution of volumes; weight is (out_channels, in_channels / groups, depth, rows, columns)."""
 
 
@@ -131,13 +131,13 @@ class Transposed(Windows):
         return tuple([w - n for w, n in zip(wanted, least, strict=True)])
 
 
-class ConvTranspose1d(Transposed):
+class ConvTranspose1d(Transposed, op="conv_transpose1d"):
     """A transposed convolution of lines; weight is (in_channels, out_channels / groups, window)."""
 
 
-class ConvTranspose2d(Transposed):
+class ConvTranspose2d(Transposed, op="conv_transpose2d"):
     """A transposed convolution of images; weight is (in_channels, out_channels / groups, rows, columns)."""
 
 
-class ConvTranspose3d(Transposed):
+class ConvTranspose3d(Transposed, op="conv_transpose3d"):
     """A transposed convolution of volumes; weight is (in_channels, out_channels / groups, depth, rows, columns)."""

@@ -42,35 +42,35 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", True)
 
 
-class PixelShuffle(Options):
+class PixelShuffle(Options, op="pixel_shuffle"):
     """Channels as pixels: (..., C r r, H, W) -> (..., C, H r, W r)."""
 
     def __init__(self, upscale_factor: int):
         self.keep(upscale_factor=upscale_factor)
 
 
-class PixelUnshuffle(Options):
+class PixelUnshuffle(Options, op="pixel_unshuffle"):
     """Pixels as channels: (..., C, H r, W r) -> (..., C r r, H, W)."""
 
     def __init__(self, downscale_factor: int):
         self.keep(downscale_factor=downscale_factor)
 
 
-class ChannelShuffle(Options):
+class ChannelShuffle(Options, op="channel_shuffle"):
     """Channels dealt out anew, one of each group after the other: (N, C, ...) of C a multiple of groups -> the same shape."""
 
     def __init__(self, groups: int):
         self.keep(groups=groups)
 
 
-class Unfold(Options):
+class Unfold(Options, op="unfold"):
     """Each window of images as a column: (N, C, H, W) -> (N, C * rows * columns, positions)."""
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
         self.keep(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
-class Fold(Options):
+class Fold(Options, op="fold"):
     """Columns added up where they were in images of output_size: (N, C * rows * columns, positions) -> (N, C, *output_size)."""
 
     def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
