@@ -378,3 +378,24 @@ def test_the_gradient_penalty_of_a_cnn_as_in_pytorch() -> None:
                 wanted = torch.autograd.grad((g * g).sum(), (x, w, b, v))
                 for ours, theirs in zip(found.pop(0), wanted, strict=True):
                     np.testing.assert_allclose(ours, theirs.numpy(), 1e-9, 1e-11)
+
+
+@pytest.mark.parametrize("device", ["cpu", "plain"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("outside", ["border", "reflection"])
+def test_a_grid_of_nan_and_infinity_reads_the_ends(mode: str, outside: str, device: str) -> None:
+    """Columns 1 2 3 over 4 5 6, a row at 0.2: 0.8 of the upper and 0.2 of the lower number. NaN is the first one, infinity the nearest
+    end, or where it would be reflected the first."""
+    x = fp.tensor([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]], device=device, requires_grad=True)
+    places = [np.nan, np.inf, -np.inf]
+    grid = fp.tensor([[[[place, -0.3] for place in places]]], device=device, requires_grad=True)
+    y = F.grid_sample(x, grid, mode, outside)
+    first, last = (1.6, 3.6) if mode == "bilinear" else (1.0, 3.0)
+    np.testing.assert_allclose(y.numpy().ravel(), [first, last if outside == "border" else first, first], 1e-6)
+    found, ends = y.sum().backward(), [2, 0, 1] if outside == "border" else [3, 0, 0]
+    rows = [[0.8], [0.2]] if mode == "bilinear" else [[1.0], [0.0]]
+    np.testing.assert_allclose(found[x].numpy()[0, 0], np.multiply(rows, ends), 1e-6)
+    if mode == "bilinear":
+        np.testing.assert_allclose(found[grid].numpy()[0, 0], [[0.0, 3.0]] * 3, 1e-6)
+    one = F.grid_sample(x.detach()[..., :1], grid.detach(), mode, outside, align_corners=True)  # a single column
+    assert np.isfinite(one.numpy()).all()

@@ -70,7 +70,8 @@ def grid_sample(x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "
     """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
 
     mode: "bilinear" (also for volumes), "nearest" or "bicubic" (images). padding_mode says what is outside: "zeros", "border" (the
-    nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends.
+    nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends. Unless
+    it is zeros, or the mode "bicubic", a place of NaN is -1, and an infinite one an end, as in PyTorch.
     Shapes: x (N, C, H, W) and grid (N, H', W', 2) give (N, C, H', W'); x (N, C, D, H, W) and grid (N, D', H', W', 3) likewise.
     Of "nearest" no gradient reaches the grid. Raises ShapeError, ValueError.
     >>> F.grid_sample(fp.tensor([[[[1.0, 3.0]]]]), fp.zeros(1, 1, 1, 2)).tolist()
@@ -226,12 +227,12 @@ def brought_inside(place: Any, n: int, how: How) -> tuple[Any, Any]:
     if outside == 2:
         low, span = (0.0, float(n - 1)) if align else (-0.5, float(n))
         if span == 0.0:
-            return place * 0.0, 0.0
+            return where(place == 0.0, place, 0.0), 0.0
         away, slope = (place - low).abs(), (place - low).sign()
         turns = (away / span).floor()
         even, rest = (turns * 0.5).floor() * 2.0 == turns, away - turns * span
         slope, place = where(even, slope, -slope), where(even, rest + low, (span + low) - rest)
     if outside:
         slope = where((place > 0.0).logical_and(place < float(n - 1)), slope, 0.0)
-        place = place.clamp(0.0, float(n - 1))
+        place = where(place > 0.0, place, 0.0).clamp(max=float(n - 1))
     return place, slope

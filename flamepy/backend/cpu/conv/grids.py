@@ -174,7 +174,7 @@ def put_shares(out, on, slope, a, b, c, d, turns):
 
 
 def bring_inside(places, slopes, n, outside, align):
-    """Bring places inside as the mode says; slopes: how fast they move there."""
+    """Bring places inside as the mode says, NaN to the first number; slopes: how fast they move there."""
     last, low, span = real(n - 1), 0.0 if align else -0.5, real(n - 1) if align else real(n)
     if outside == 2 and span == 0.0:
         fill_run(places, 0.0)
@@ -190,7 +190,7 @@ def bring_inside(places, slopes, n, outside, align):
         for i in range(places.size):
             place = places[i]
             slopes[i] = select((place > 0.0) & (place < last), slopes[i], 0.0)
-            places[i] = select(place < 0.0, 0.0, select(place > last, last, place))
+            places[i] = select(place > 0.0, select(place > last, last, place), 0.0)
 
 
 # ---- launchers ----
