@@ -75,7 +75,7 @@ LINALG: dict[str, Case] = {
 }
 INTERNAL_OF_LINALG = {
     "inverse": "inv", "solved": "solve", "determinant": "det", "sign_and_log": "slogdet", "root_of": "cholesky", "thin_qr": "qr",
-    "full_qr": "qr", "substituted": "solve_triangular",
+    "full_qr": "qr", "substituted": "solve_triangular", "least_squares": "lstsq",
     "symmetric_eigen": "eigh", "thin_svd": "svd", "full_svd": "svd", "singular_values": "svdvals", "pseudo_inverse": "pinv",
 }
 # fmt: on

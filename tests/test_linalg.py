@@ -185,3 +185,14 @@ def test_a_call_that_lapack_serves_is_written_out(device):
         loss = linalg.cholesky(x @ x.mT + fp.tensor(np.eye(3))).sum() + linalg.svd(x)[1].sum() + linalg.det(x).sum()
     calls = [e.call for e in fp.tape(loss) if e.op.title in ("cholesky", "svd", "det")]
     assert [call.run.__code__.co_filename.rpartition("/")[2] for call in calls] == ["chains.py"] * 3
+
+
+def test_least_squares_of_stacks_that_broadcast():
+    a, b = [fp.tensor(RNG.standard_normal(shape), requires_grad=True) for shape in ((2, 1, 4, 2), (3, 4, 2))]
+    x, residuals, rank, _ = linalg.lstsq(a, b)
+    want = [np.linalg.lstsq(a.numpy()[i, 0], b.numpy()[j], None) for i in range(2) for j in range(3)]
+    for got, i in ((x, 0), (residuals, 1)):
+        np.testing.assert_allclose(got.numpy(), np.reshape([w[i] for w in want], got.shape), rtol=1e-9)
+    assert rank.tolist() == [[2], [2]] and rank.dtype == fp.int64 and not rank.requires_grad
+    assert fp.gradcheck(lambda a, b: linalg.lstsq(a, b)[0].sum() + (linalg.lstsq(a, b)[3] ** 3).sum(), (a, b))
+    assert linalg.lstsq(fp.ones(3, 0), fp.ones(3, 2))[0].shape == (0, 2)

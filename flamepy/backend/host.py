@@ -27,7 +27,7 @@ class HostStream(Stream):
     def download(self, buffer: Buffer) -> np.ndarray:
         data = buffer.data
         view: np.ndarray = data.view() if data.dtype is buffer.dtype else data.view(buffer.dtype)
-        view.setflags(False)
+        view.setflags(write=False)
         return view
 
     def copy(self, out: Buffer, x: Buffer) -> None:

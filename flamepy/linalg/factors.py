@@ -18,12 +18,13 @@ from ..core.dtypes import check_flag
 from ..core.errors import ShapeError
 from ..core.op import share
 from ..core.ops.axes import composed, tensors_of
-from ..core.ops.copy import filled
+from ..core.ops.copy import cast, filled
 from ..core.ops.matrices import matmul, product
 from ..core.ops.pointwise import abs_op, add, div, gt, maximum_op, mul, square, sub
 from ..core.ops.reduce import sum as sum_op
+from ..core.ops.reduce import sum_to
 from ..core.ops.shape import reshape, transpose
-from ..dtypes import checked_number
+from ..dtypes import checked_number, int64
 from ..ops.diagonals import diag_embed
 from ..ops.joining import cat
 from ..ops.shape_more import tril
@@ -89,7 +90,7 @@ def full_qr(x):
 
 def qr_dx(gs: Any, x: Any, y: Any, r: Any) -> Any:
     m, n = x.shape[-2:]
-    gq, gr = [zeros(f) if g is None else g for g, f in zip(gs, (y, r), strict=True)]
+    gq, gr = [filled(f.shape, 0, f.dtype, f.device) if g is None else g for g, f in zip(gs, (y, r), strict=True)]
     if m >= n:
         return tall_qr_dx(gq, gr, y, r)
     rest = gr[..., m:]
@@ -137,10 +138,6 @@ def eigen_dx(gs: Any, w: Any, v: Any) -> Any:
     if gv is not None:
         parts.append(product(v, div(product(v, gv, True, False), apart(w, math.inf)), False, False))
     return mean_of_both(product(reduce(add, parts), v, False, True))
-
-
-def zeros(x: Any) -> Any:
-    return filled(x.shape, 0, x.dtype, x.device)
 
 
 def triangle_of(name: str, x: Any, UPLO: str) -> Any:
@@ -282,12 +279,39 @@ def matrix_rank(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: Any 
     x = matrices("matrix_rank", x, square=bool(hermitian)).detach()
     atol = checked_number("matrix_rank", "atol", 0.0 if atol is None else atol)
     rtol = 0.0 if rtol is None and atol > 0.0 else relative("matrix_rank", x, rtol)
-    return rank_of(abs_op(eigvalsh(x)) if hermitian else singular_values(x), rtol, atol)
-
-
-def rank_of(s: Any, rtol: float, atol: float) -> Any:
-    """How many of these, of which the largest comes first or last, are larger than that."""
+    s = abs_op(eigvalsh(x)) if hermitian else singular_values(x)  # the largest comes first or last
     return sum_op(gt(s, maximum_op(mul(maximum_op(s[..., :1], s[..., -1:]), rtol), atol)), axis=-1)
+
+
+@quiet
+def lapack_lstsq(a: np.ndarray, b: np.ndarray, rtol: float) -> tuple:
+    if a.ndim == b.ndim == 2:
+        x, _, rank, s = np.linalg.lstsq(a, b, rtol)
+        return x, s, rank
+    u, s, vh = np.linalg.svd(a, full_matrices=False)
+    counts = s > rtol * s[..., :1]
+    return vh.mT @ ((u.mT @ b) * np.where(counts, 1.0 / s, 0.0)[..., None]), s, counts.sum(-1)
+
+
+@custom(inputs=2, title="lstsq", internal=True)
+def least_squares(a, b, rtol=0.0):
+    """(x, singular values, rank as a float), as by pinv()."""
+    *batch, m, n = a.shape
+    every = np.broadcast_shapes(tuple(batch), b.shape[:-2])
+    return on_host("lstsq", lapack_lstsq, (a, b), ((*every, n, b.shape[-1]), (*batch, min(m, n)), batch), rtol)
+
+
+@least_squares.differentiable
+def least_squares_dx(gs, a, b, wanted, rtol):
+    gx, gs_, _ = gs
+    p, da = pseudo_inverse(a, rtol, 0.0, False), None
+    if gx is not None and wanted[0]:
+        da = sum_to(pseudo_inverse_dx(product(gx, b, False, True), a, p), a.shape)
+    if gs_ is not None:
+        u, _, vh = thin_svd(a)
+        ds = product(mul(u, lined(gs_)), vh, False, False)
+        da = ds if da is None else add(da, ds)
+    return da, None if gx is None else product(p, gx, True, False)
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
@@ -299,8 +323,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     a, b = matrices("lstsq", a), matrices("lstsq", b, least=1)
     if a.shape[-2] != b.shape[-1 if b.ndim == 1 else -2]:
         raise ShapeError(f"lstsq: sizes differ: {a.shape} and {b.shape}. Use (..., m, n) and (..., m, k) or (m,).")
-    solution, s = matmul(pinv(a, rcond), b), svdvals(a)
-    rank = rank_of(s.detach(), relative("matrix_rank", a, rcond), 0.0)
+    solution, s, rank = least_squares(a, reshape(b, (*b.shape, 1)) if b.ndim == 1 else b, relative("lstsq", a, rcond))
+    solution, rank = reshape(solution, solution.shape[:-1]) if b.ndim == 1 else solution, cast(rank.detach(), int64)
     if a.shape[-2] <= a.shape[-1] or (rank.numpy() < a.shape[-1]).any():
         return solution, filled((0,), 0, a.dtype, a.device), rank, s
     return solution, sum_op(square(sub(matmul(a, solution), b)), axis=-1 if b.ndim == 1 else -2), rank, s

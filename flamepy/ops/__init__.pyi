@@ -1036,7 +1036,6 @@ def cosine_embedding_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
-
     Shapes: x1 and x2 (rows, width) or (width,), target (rows,) or ().
     >>> F.cosine_embedding_loss(fp.tensor([[1.0, 0.0]]), fp.tensor([[1.0, 0.0]]), [-1]).item()
     1.0
@@ -1048,7 +1047,6 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: int = 1, eps: float 
 @overload
 def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float = 1e-08) -> Tensor:
     """The sum of x1 x2 along an axis, divided by the length of each, which counts as eps at least.
-
     Shapes: any two that broadcast; the axis goes. Raises IndexOutOfRange for an axis that is not there.
     >>> round(F.cosine_similarity(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]]).item(), 4)
     0.7071
@@ -1760,7 +1758,8 @@ def grid_sample(
     """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
 
     mode: "bilinear" (also for volumes), "nearest" or "bicubic" (images). padding_mode says what is outside: "zeros", "border" (the
-    nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends.
+    nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends. Unless
+    it is zeros, or the mode "bicubic", a place of NaN is -1, and an infinite one an end, as in PyTorch.
     Shapes: x (N, C, H, W) and grid (N, H', W', 2) give (N, C, H', W'); x (N, C, D, H, W) and grid (N, D', H', W', 3) likewise.
     Of "nearest" no gradient reaches the grid. Raises ShapeError, ValueError.
     >>> F.grid_sample(fp.tensor([[[[1.0, 3.0]]]]), fp.zeros(1, 1, 1, 2)).tolist()
@@ -1796,7 +1795,6 @@ def gru(
     reverse: bool = False,
 ) -> Tensor:
     """One GRU layer (Cho et al. 2014, arXiv:1406.1078) over all time steps: (y (T, B, H), h_n (B, H)).
-
     Shapes and options: see lstm(), with 3 H for 4 H: gates in the order r, z, n. As in PyTorch r multiplies h @ w_hn.T + b_hn.
     >>> F.gru(fp.zeros(2, 1, 1), fp.zeros(3, 1), fp.zeros(3, 1), h0=fp.ones(1, 1))[0].tolist()
     [[[0.5]], [[0.25]]]
@@ -1812,7 +1810,6 @@ def gru_cell(
     b_hh: TensorLike | None = None,
 ) -> Tensor:
     """One step of gru(): h from x and that of the step before. It has derivatives of any order.
-
     Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as gru() has them. Raises ShapeError.
     >>> F.gru_cell(fp.zeros(1, 1), fp.ones(1, 1), fp.zeros(3, 1), fp.zeros(3, 1)).tolist()
     [[0.5]]
@@ -1900,7 +1897,6 @@ def heaviside(a: TensorLike, b: TensorLike, /) -> Tensor:
 # flamepy/ops/margins.py: hinge_embedding_loss
 def hinge_embedding_loss(x: TensorLike, target: TensorLike, *, margin: float = 1.0, reduction: str = 'mean') -> Tensor:
     """x where the target is 1, max(0, margin - x) where it is -1; x is a distance.
-
     Shapes and errors: as mse_loss.
     >>> F.hinge_embedding_loss(fp.tensor([0.25, 0.25]), [1, -1], reduction="none").tolist()
     [0.25, 0.75]
@@ -2503,7 +2499,6 @@ def lstm(
     reverse: bool = False,
 ) -> Tensor:
     """One LSTM layer (Hochreiter & Schmidhuber 1997) over all time steps: (y (T, B, H), h_n (B, H), c_n (B, H)).
-
     Shapes: x (T, B, n_in), w_ih (4 H, n_in), w_hh (4 H, H), b_ih and b_hh (4 H,), gates in the order i, f, g, o; h0 and c0 (B, H), zeros
     if not given. `lengths` (B,): how many steps each row has; y is 0 beyond, h_n and c_n are those of its last step. `reverse`: from each
     row's last step to its first. 16-bit floats are computed in float32. Raises ShapeError, IndexOutOfRange for a length that x does not
@@ -2523,7 +2518,6 @@ def lstm_cell(
     b_hh: TensorLike | None = None,
 ) -> Tensor:
     """One step of lstm(): (h, c) from x and those of the step before. It has derivatives of any order.
-
     Shapes: x (B, n_in) or (n_in,), h and c (B, H) or (H,), weights as lstm() has them. Raises ShapeError.
     >>> [s.tolist() for s in F.lstm_cell(fp.zeros(1, 1), fp.zeros(1, 1), fp.zeros(1, 1), fp.zeros(4, 1), fp.zeros(4, 1))]
     [[[0.0]], [[0.0]]]
@@ -2552,7 +2546,6 @@ def margin_ranking_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """max(0, margin - t (x1 - x2)): t is 1 where x1 should be the larger one, -1 where x2 should.
-
     Shapes: any three that broadcast.
     >>> F.margin_ranking_loss(fp.tensor([1.0]), fp.tensor([3.0]), [1.0]).item()
     2.0
@@ -2888,7 +2881,6 @@ def multi_margin_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """The mean over the classes of max(0, margin - x[id] + x[j])^p, j not the id (Crammer & Singer 2001).
-
     Shapes: x (rows, classes) or (classes,), ids (rows,) or (); `weight` (classes,) multiplies the loss of a row by that of its id.
     Raises ValueError for a p that is neither 1 nor 2, and what cross_entropy raises for ids.
     >>> F.multi_margin_loss(fp.tensor([[0.0, 1.0]]), [0]).item()
@@ -2898,7 +2890,6 @@ def multi_margin_loss(
 # flamepy/ops/margins.py: multilabel_margin_loss
 def multilabel_margin_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
     """The sum of max(0, 1 - (x[i] - x[j])) over the classes i that a row has and those j that it has not, divided by their number.
-
     Shapes: x (rows, classes) or (classes,); target as x, integers: the ids of a row's classes, then -1, then anything.
     Raises ShapeError, DTypeError unless ids are integers, IndexOutOfRange for an id before the -1 that is no class.
     >>> F.multilabel_margin_loss(fp.tensor([0.0, 0.5]), [1, -1]).item()
@@ -2914,7 +2905,6 @@ def multilabel_soft_margin_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """The mean over the classes of the binary cross-entropy of sigmoid(x); `weight` (classes,) multiplies that of each class.
-
     Shapes: x and target (..., classes). Errors: as mse_loss. No gradient reaches the target.
     >>> round(F.multilabel_soft_margin_loss(fp.tensor([[0.0, 0.0]]), [[1.0, 0.0]]).item(), 4)
     0.6931
@@ -3170,7 +3160,6 @@ def pad(x: TensorLike, widths: int | Iterable[Sequence[int]], mode: str = 'const
 # flamepy/ops/similarity.py: pairwise_distance
 def pairwise_distance(x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last axis.
-
     Shapes: any two that broadcast; the last axis goes unless keepdim. Raises ShapeError.
     >>> round(F.pairwise_distance(fp.tensor([[0.0, 0.0]]), [[3.0, 4.0]]).item(), 3)
     5.0
@@ -3500,7 +3489,6 @@ def rnn(
     reverse: bool = False,
 ) -> Tensor:
     """One layer of h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh) over all time steps (Elman 1990): (y (T, B, H), h_n (B, H)).
-
     Shapes and options: see lstm(), with H for 4 H. nonlinearity: "tanh" or "relu".
     >>> F.rnn(fp.ones(2, 1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu")[0].tolist()
     [[[1.0]], [[2.0]]]
@@ -3518,7 +3506,6 @@ def rnn_cell(
     nonlinearity: str = 'tanh',
 ) -> Tensor:
     """One step of rnn(): h from x and that of the step before. It has derivatives of any order.
-
     Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as rnn() has them. Raises ShapeError.
     >>> F.rnn_cell(fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu").tolist()
     [[2.0]]
@@ -3879,7 +3866,6 @@ def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, redu
 # flamepy/ops/margins.py: soft_margin_loss
 def soft_margin_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
     """log(1 + exp(-t x)) for targets t of 1 and -1. No gradient reaches the target.
-
     Shapes and errors: as mse_loss.
     >>> round(F.soft_margin_loss(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
@@ -4305,7 +4291,6 @@ def triplet_margin_with_distance_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """triplet_margin_loss with a distance of your own, a function of two tensors.
-
     Shapes: what the function takes.
     >>> F.triplet_margin_with_distance_loss(fp.tensor([0.0]), [1.0], [1.5], distance_function=lambda a, b: (a - b).abs()).item()
     0.5

@@ -50,11 +50,9 @@ def shortfall(x: Any, margin: Any) -> Any:
 @composed(home="functional")
 def hinge_embedding_loss(x: Any, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> Any:
     """x where the target is 1, max(0, margin - x) where it is -1; x is a distance.
-
     Shapes and errors: as mse_loss.
     >>> F.hinge_embedding_loss(fp.tensor([0.25, 0.25]), [1, -1], reduction="none").tolist()
-    [0.25, 0.75]
-    """
+    [0.25, 0.75]"""
     x, target, dtype = pair("hinge_embedding_loss", x, target)
     apart = shortfall(x, checked_number("hinge_embedding_loss", "margin", margin))
     losses = add(where(eq(target, -1), 0.0, x), where(eq(target, 1), 0.0, apart))
@@ -64,11 +62,9 @@ def hinge_embedding_loss(x: Any, target: Any, *, margin: float = 1.0, reduction:
 @composed(home="functional")
 def soft_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """log(1 + exp(-t x)) for targets t of 1 and -1. No gradient reaches the target.
-
     Shapes and errors: as mse_loss.
     >>> round(F.soft_margin_loss(fp.tensor([0.0]), [1.0]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     x, target, dtype = pair("soft_margin_loss", x, target)
     return reduced("soft_margin_loss", soft_margin_op(x, target), reduction, dtype)
 
@@ -76,11 +72,9 @@ def soft_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
 @composed(home="functional")
 def margin_ranking_loss(x1: Any, x2: Any, target: Any, *, margin: float = 0.0, reduction: str = "mean") -> Any:
     """max(0, margin - t (x1 - x2)): t is 1 where x1 should be the larger one, -1 where x2 should.
-
     Shapes: any three that broadcast.
     >>> F.margin_ranking_loss(fp.tensor([1.0]), fp.tensor([3.0]), [1.0]).item()
-    2.0
-    """
+    2.0"""
     name = "margin_ranking_loss"
     xs = tensors_of(name, x1, x2, target)
     dtype = common_dtype(name, xs, "float")
@@ -102,12 +96,10 @@ def multi_margin_loss(
     x: Any, target: Any, *, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
 ) -> Any:  # fmt: skip
     """The mean over the classes of max(0, margin - x[id] + x[j])^p, j not the id (Crammer & Singer 2001).
-
     Shapes: x (rows, classes) or (classes,), ids (rows,) or (); `weight` (classes,) multiplies the loss of a row by that of its id.
     Raises ValueError for a p that is neither 1 nor 2, and what cross_entropy raises for ids.
     >>> F.multi_margin_loss(fp.tensor([[0.0, 1.0]]), [0]).item()
-    1.0
-    """
+    1.0"""
     name = "multi_margin_loss"
     if p not in (1, 2):
         raise ValueError(f"{name}: p is neither 1 nor 2: {p!r}. Use one of them.")
@@ -127,12 +119,10 @@ def multi_margin_loss(
 @composed(home="functional")
 def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """The sum of max(0, 1 - (x[i] - x[j])) over the classes i that a row has and those j that it has not, divided by their number.
-
     Shapes: x (rows, classes) or (classes,); target as x, integers: the ids of a row's classes, then -1, then anything.
     Raises ShapeError, DTypeError unless ids are integers, IndexOutOfRange for an id before the -1 that is no class.
     >>> F.multilabel_margin_loss(fp.tensor([0.0, 0.5]), [1, -1]).item()
-    0.25
-    """
+    0.25"""
     name = "multilabel_margin_loss"
     x, target = tensors_of(name, x, target)
     if target.dtype not in INTEGERS:
@@ -155,11 +145,9 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
 @composed(home="functional")
 def multilabel_soft_margin_loss(x: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any:
     """The mean over the classes of the binary cross-entropy of sigmoid(x); `weight` (classes,) multiplies that of each class.
-
     Shapes: x and target (..., classes). Errors: as mse_loss. No gradient reaches the target.
     >>> round(F.multilabel_soft_margin_loss(fp.tensor([[0.0, 0.0]]), [[1.0, 0.0]]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     name = "multilabel_soft_margin_loss"
     x, target, dtype = pair(name, x, target)
     if not x.ndim:

@@ -211,14 +211,12 @@ def lstm(
     reverse: bool = False,
 ) -> Any:  # fmt: skip
     """One LSTM layer (Hochreiter & Schmidhuber 1997) over all time steps: (y (T, B, H), h_n (B, H), c_n (B, H)).
-
     Shapes: x (T, B, n_in), w_ih (4 H, n_in), w_hh (4 H, H), b_ih and b_hh (4 H,), gates in the order i, f, g, o; h0 and c0 (B, H), zeros
     if not given. `lengths` (B,): how many steps each row has; y is 0 beyond, h_n and c_n are those of its last step. `reverse`: from each
     row's last step to its first. 16-bit floats are computed in float32. Raises ShapeError, IndexOutOfRange for a length that x does not
     have.
     >>> [t.tolist() for t in F.lstm(fp.zeros(1, 1, 2), fp.zeros(4, 2), fp.zeros(4, 1))]
-    [[[[0.0]]], [[0.0]], [[0.0]]]
-    """
+    [[[[0.0]]], [[0.0]], [[0.0]]]"""
     return layer("lstm", "lstm", x, (w_ih, w_hh, b_ih, b_hh), (h0, c0), lengths, reverse)
 
 
@@ -227,11 +225,9 @@ def gru(
     x: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, h0: Any = None, *, lengths: Any = None, reverse: bool = False
 ) -> Any:
     """One GRU layer (Cho et al. 2014, arXiv:1406.1078) over all time steps: (y (T, B, H), h_n (B, H)).
-
     Shapes and options: see lstm(), with 3 H for 4 H: gates in the order r, z, n. As in PyTorch r multiplies h @ w_hn.T + b_hn.
     >>> F.gru(fp.zeros(2, 1, 1), fp.zeros(3, 1), fp.zeros(3, 1), h0=fp.ones(1, 1))[0].tolist()
-    [[[0.5]], [[0.25]]]
-    """
+    [[[0.5]], [[0.25]]]"""
     return layer("gru", "gru", x, (w_ih, w_hh, b_ih, b_hh), (h0,), lengths, reverse)
 
 
@@ -241,11 +237,9 @@ def rnn(
     reverse: bool = False,
 ) -> Any:  # fmt: skip
     """One layer of h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh) over all time steps (Elman 1990): (y (T, B, H), h_n (B, H)).
-
     Shapes and options: see lstm(), with H for 4 H. nonlinearity: "tanh" or "relu".
     >>> F.rnn(fp.ones(2, 1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu")[0].tolist()
-    [[[1.0]], [[2.0]]]
-    """
+    [[[1.0]], [[2.0]]]"""
     return layer("rnn", rnn_kind("rnn", nonlinearity), x, (w_ih, w_hh, b_ih, b_hh), (h0,), lengths, reverse)
 
 
@@ -269,11 +263,9 @@ def gates_of(name: str, cell: str, x: Any, weights: Sequence[Any], *states: Any)
 @composed(home="functional")
 def lstm_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of lstm(): (h, c) from x and those of the step before. It has derivatives of any order.
-
     Shapes: x (B, n_in) or (n_in,), h and c (B, H) or (H,), weights as lstm() has them. Raises ShapeError.
     >>> [s.tolist() for s in F.lstm_cell(fp.zeros(1, 1), fp.zeros(1, 1), fp.zeros(1, 1), fp.zeros(4, 1), fp.zeros(4, 1))]
-    [[[0.0]], [[0.0]]]
-    """
+    [[[0.0]], [[0.0]]]"""
     from_x, from_h, (_, c) = gates_of("lstm_cell", "lstm", x, (w_ih, w_hh, b_ih, b_hh), h, c)
     i, f, g, o = chunk(from_x + from_h, 4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
@@ -283,11 +275,9 @@ def lstm_cell(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_
 @composed(home="functional")
 def gru_cell(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of gru(): h from x and that of the step before. It has derivatives of any order.
-
     Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as gru() has them. Raises ShapeError.
     >>> F.gru_cell(fp.zeros(1, 1), fp.ones(1, 1), fp.zeros(3, 1), fp.zeros(3, 1)).tolist()
-    [[0.5]]
-    """
+    [[0.5]]"""
     from_x, from_h, (h,) = gates_of("gru_cell", "gru", x, (w_ih, w_hh, b_ih, b_hh), h)
     (r, z, n), (hr, hz, hn) = chunk(from_x, 3, -1), chunk(from_h, 3, -1)
     n = (n + (r + hr).sigmoid() * hn).tanh()
@@ -297,11 +287,9 @@ def gru_cell(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any =
 @composed(home="functional")
 def rnn_cell(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, *, nonlinearity: str = "tanh") -> Any:
     """One step of rnn(): h from x and that of the step before. It has derivatives of any order.
-
     Shapes: x (B, n_in) or (n_in,), h (B, H) or (H,), weights as rnn() has them. Raises ShapeError.
     >>> F.rnn_cell(fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), fp.ones(1, 1), nonlinearity="relu").tolist()
-    [[2.0]]
-    """
+    [[2.0]]"""
     kind = rnn_kind("rnn_cell", nonlinearity)
     from_x, from_h, _ = gates_of("rnn_cell", kind, x, (w_ih, w_hh, b_ih, b_hh), h)
     z = from_x + from_h

@@ -48,11 +48,9 @@ def length(x: Any, p: float, keepdims: bool = False) -> Any:
 @composed(home="functional")
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """The p-norm of x1 - x2 + eps along the last axis.
-
     Shapes: any two that broadcast; the last axis goes unless keepdim. Raises ShapeError.
     >>> round(F.pairwise_distance(fp.tensor([[0.0, 0.0]]), [[3.0, 4.0]]).item(), 3)
-    5.0
-    """
+    5.0"""
     name = "pairwise_distance"
     (x1, x2), dtype = vectors(name, x1, x2)
     apart = add(sub(x1, x2), checked_number(name, "eps", eps))
@@ -62,11 +60,9 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 @composed(home="functional")
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     """The sum of x1 x2 along an axis, divided by the length of each, which counts as eps at least.
-
     Shapes: any two that broadcast; the axis goes. Raises IndexOutOfRange for an axis that is not there.
     >>> round(F.cosine_similarity(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]]).item(), 4)
-    0.7071
-    """
+    0.7071"""
     (x1, x2), dtype = vectors("cosine_similarity", x1, x2)
     eps = checked_number("cosine_similarity", "eps", eps)
     shape = common_shape("cosine_similarity", (x1.shape, x2.shape))
@@ -80,11 +76,9 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any
 @composed(home="functional")
 def cosine_embedding_loss(x1: Any, x2: Any, target: Any, *, margin: float = 0.0, reduction: str = "mean") -> Any:
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
-
     Shapes: x1 and x2 (rows, width) or (width,), target (rows,) or ().
     >>> F.cosine_embedding_loss(fp.tensor([[1.0, 0.0]]), fp.tensor([[1.0, 0.0]]), [-1]).item()
-    1.0
-    """
+    1.0"""
     name = "cosine_embedding_loss"
     (x1, x2), dtype = vectors(name, x1, x2)
     target, eps = Tensor.of(name, target, x1.device), 1e-12  # added to squares, as in PyTorch
@@ -101,8 +95,7 @@ def contrastive_loss(x1: Any, x2: Any, target: Any, *, margin: float = 1.0, redu
 
     Hadsell, Chopra & LeCun 2006, whose Y is 1 - target. Shapes: x1 and x2 (..., width), target (...).
     >>> F.contrastive_loss(fp.tensor([[0.0], [0.0]]), [[2.0], [0.5]], [1, 0], reduction="none").tolist()
-    [2.0, 0.125]
-    """
+    [2.0, 0.125]"""
     name = "contrastive_loss"
     (x1, x2, target), dtype = vectors(name, x1, x2, target)
     d = length(sub(x1, x2), 2)
@@ -121,8 +114,7 @@ def triplet_margin_loss(
     `swap`: the negative is as near as it is to the anchor or to the positive (Balntas et al. 2016).
     Shapes: three of (..., width) that broadcast.
     >>> round(F.triplet_margin_loss(fp.tensor([[0.0]]), [[1.0]], [[1.5]]).item(), 3)
-    0.5
-    """
+    0.5"""
     given: Any = {"margin": margin, "swap": swap, "reduction": reduction}
     return triplet("triplet_margin_loss", anchor, positive, negative, lambda a, b: pairwise_distance(a, b, p, eps), **given)
 
@@ -133,11 +125,9 @@ def triplet_margin_with_distance_loss(
     swap: bool = False, reduction: str = "mean",
 ) -> Any:  # fmt: skip
     """triplet_margin_loss with a distance of your own, a function of two tensors.
-
     Shapes: what the function takes.
     >>> F.triplet_margin_with_distance_loss(fp.tensor([0.0]), [1.0], [1.5], distance_function=lambda a, b: (a - b).abs()).item()
-    0.5
-    """
+    0.5"""
     given: Any = {"margin": margin, "swap": swap, "reduction": reduction}
     return triplet("triplet_margin_with_distance_loss", anchor, positive, negative, distance_function or pairwise_distance, **given)
 
