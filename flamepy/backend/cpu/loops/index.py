@@ -145,7 +145,7 @@ def strided_turn(part, out, x, table, k, m, n, step, base):
         turn_matrix(min(WIDTH, n - j), min(SIDE, m - i), x, start, step, out, (r * m + i) * n + j, n)
 
 
-@loop
+@loop(launched=True)
 def take_rows(part, out, x, index, inner):
     """out[r, :] = x[index[r], :]."""
     last = x.size // inner - 1
@@ -394,11 +394,6 @@ def surround_launcher(go, outs, ins, axes):
     axes = axes if len(axes) > 1 else ((1, 1, 0, 0, 1, 0, 1, outs[0].size), *axes)
     rows, width = axes[-2][0], axes[-1][0]
     go(surround, outs, ins, (table(sum(axes, ())), len(axes), rows, width, max(1, LENGTH // width)))
-
-
-@launcher(name="take_rows")
-def take_launcher(go, outs, ins, inner):
-    go(take_rows, outs, ins, (inner,))
 
 
 @launcher(name="add_rows")

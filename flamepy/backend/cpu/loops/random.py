@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....core.philox import SINGLE, between, normals, uniforms, unit24, wholes, words_at
 from ....core.philox import philox4x32 as philox4x32  # the tests hold it against the published vectors
 from ....core.words import EPS, real, select
-from ..runtime.family import launcher, loop
+from ..runtime.family import loop
 from ..runtime.parallel import tasks
 
 BLOCKS = 1024  # Philox blocks computed by one task
@@ -63,19 +63,19 @@ def four_normals(block, seed, stream, step, mean, std):
     return mean + std * a, mean + std * b, mean + std * c, mean + std * d
 
 
-@loop
+@loop(launched=True)
 def philox_uniform(part, out, key, low, high):
     """out = numbers in [low, high): 24 random bits each in float32, 53 in float64."""
     fill_blocks(part, out, key, real(low), real(high), four_uniforms)
 
 
-@loop
+@loop(launched=True)
 def philox_normal(part, out, key, mean, std):
     """out = normal numbers of that mean and standard deviation."""
     fill_blocks(part, out, key, real(mean), real(std), four_normals)
 
 
-@loop
+@loop(launched=True)
 def philox_whole(part, out, key, low, many):
     """out = whole numbers from low on, of so many: 63 random bits each."""
     seed, stream, step = key[0], key[1], key[2]
@@ -88,7 +88,7 @@ def philox_whole(part, out, key, low, many):
                 out[2 * block + 1] = low + b % many
 
 
-@loop
+@loop(launched=True)
 def philox_add(part, x, key, width, start):
     """x += width[0] * normal numbers, those from number `start` of the stream on."""
     seed, stream, step = key[0], key[1], key[2]
@@ -121,7 +121,7 @@ def add_some(x, first, end, drawn, lane, scale):
         x[i] += scale * select(j == 0, a, select(j == 1, b, select(j == 2, c, d)))
 
 
-@loop
+@loop(launched=True)
 def philox_dropout(part, out, mask, x, key, p, scale):
     """mask = whether an element is kept (with probability 1 - p); out = x * scale where kept, else 0."""
     seed, stream, step = key[0], key[1], key[2]
@@ -150,29 +150,3 @@ def keep(out, mask, x, i, word, limit, factor):
     kept = unit24(word) >= limit
     mask[i] = kept
     out[i] = select(kept, x[i] * factor, 0.0)
-
-
-# ---- launchers ----
-@launcher(name="philox_uniform")
-def uniform_launcher(go, outs, ins, low, high):
-    go(philox_uniform, outs, ins, (low, high))
-
-
-@launcher(name="philox_normal")
-def normal_launcher(go, outs, ins, mean, std):
-    go(philox_normal, outs, ins, (mean, std))
-
-
-@launcher(name="philox_whole")
-def whole_launcher(go, outs, ins, low, many):
-    go(philox_whole, outs, ins, (low, many))
-
-
-@launcher(name="philox_add")
-def add_launcher(go, outs, ins, start):
-    go(philox_add, outs, ins, (start,))
-
-
-@launcher(name="philox_dropout")
-def dropout_launcher(go, outs, ins, p, scale):
-    go(philox_dropout, outs, ins, (p, scale))

@@ -55,7 +55,7 @@ def add_chunks(part, dw, db, sums, chunks, cols, add_w, add_b):
             put_run(db[lo:hi], total, add_b)
 
 
-@loop
+@loop(launched=True)
 def batch_loss(part, out, losses, found, mean):
     """out = the sum of the losses; with `mean` divided by found[2], the number of ids that count (check_ids). NaN if there are none."""
     if part[0] == 0:
@@ -79,8 +79,3 @@ def row_sums_launcher(go, outs, ins, parts, add_w, add_b, rows, cols):
     go(row_sums, (dx, sums, go.empty(chunks * width if chunk > NEAR else 0)), (table((chunk, width)), *ins), (rows, cols))
     out = (nothing if dw is None else dw, nothing if db is None else db, sums)
     go(add_chunks, out, (), (chunks, cols, add_w, add_b), work=sums.size, formula=None)
-
-
-@launcher(name="batch_loss")
-def batch_loss_launcher(go, outs, ins, mean):
-    go(batch_loss, outs, ins, (mean,))
