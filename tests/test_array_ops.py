@@ -246,3 +246,33 @@ def test_one_launch_each_for_statistics_and_small_products() -> None:
     for _ in range(3):
         found = v + 1, v + 1.0, v + (1 << 60)
     assert (found[0].numpy() == found[1].numpy()).all() and (v.spec, int) not in add.plans.calls[True]
+
+
+@pytest.mark.parametrize("device", ["plain", "cpu", "cuda"])
+def test_differences_of_many_lines(device):
+    x = np.random.default_rng(0).integers(-9, 9, (20, 3, 2)).astype("f4")
+    for axis, n in ((1, 1), (2, 1), (1, 2)):
+        assert np.array_equal(fp.diff(fp.tensor(x, device=device), n, axis).numpy(), np.diff(x, n, axis))
+    wide = fp.tensor(x.astype("f8"), requires_grad=True, device=device)
+    assert device == "cuda" or fp.gradcheck(lambda x: fp.diff(x, axis=1) * x[:, 1:], (wide,), order=2)
+
+
+def test_the_first_of_a_long_line():
+    ties = np.random.default_rng(0).integers(0, 300, 5000).astype("f4")
+    for x in (ties, np.sort(ties), np.sort(ties)[::-1]):  # the second: too many are put in one before the other
+        for largest in (True, False):
+            found = fp.topk(fp.tensor(x.copy()), 60, largest=largest)
+            assert found.indices.tolist() == np.argsort(-x if largest else x, kind="stable")[:60].tolist()
+    assert np.array_equal(fp.unique(fp.tensor(ROW)).numpy(), np.unique(ROW), equal_nan=True) and fp.unique(fp.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("device", ["plain", "cpu"])
+def test_what_is_put_along_any_axis_has_its_gradient(device):
+    ids, rng = np.array([[2, 0, 2], [-1, 0, 1]]), np.random.default_rng(0)
+    x, src = (fp.tensor(rng.normal(size=s), requires_grad=True, device=device) for s in ((3, 3), (2, 3)))
+    for axis in (0, 1):
+        assert fp.gradcheck(lambda x, src: fp.scatter(x, axis, ids, src) ** 2, (x, src), order=2)
+    y = fp.scatter(x, 0, ids, src)
+    assert y.tolist() == [[x[0, 0].item(), src[1, 1].item(), x[0, 2].item()], [*x[1].tolist()[:2], src[1, 2].item()],
+                          [src[1, 0].item(), x[2, 1].item(), src[0, 2].item()]]  # fmt: skip
+    assert y.sum().backward()[src].tolist() == [[0, 0, 1], [1, 1, 1]]

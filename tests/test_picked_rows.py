@@ -96,8 +96,8 @@ def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[i
     put = np.zeros(wide.shape, F32)
     for j in range(m):
         np.put_along_axis(put, ids[:, j : j + 1], x[:, j : j + 1], 1)
-    blank = [np.empty(put.size, F32)]
-    got = same_for_any_workers("put_along", latest, F32, blank, np.zeros(put.size, F32), x.reshape(-1), ids.reshape(-1), n, m, inner, 8)[0]
+    blank, zeros = [np.empty(put.size, F32), np.zeros(3 * n * 8, F32)], np.zeros(put.size, F32)
+    got = same_for_any_workers("put_along", latest, F32, blank, zeros, x.reshape(-1), ids.reshape(-1), n, m, inner, 8, 3)[0]
     assert got.tobytes() == put.tobytes()
 
 

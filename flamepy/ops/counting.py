@@ -36,8 +36,13 @@ def unique(
     x = Tensor.of("unique", x)
     a = None if axis is None else one_axis("unique", axis, x.ndim)
     numbers = x.numpy().astype(float32) if x.dtype.kind == "V" else x.numpy()
+    from_x = x.requires_grad or x.broken is not None or x.dtype.kind == "V"
+    if not (from_x or return_index or return_inverse or return_counts or a is not None):
+        values = np.sort(numbers, axis=None)
+        anew = (values[1:] != values[:-1]) & (values[:-1] == values[:-1])  # of several NaN the first
+        return uploaded(values[np.concatenate([np.ones(min(values.size, 1), bool), anew])], x.device)
     values, first, *more = np.unique(numbers, True, return_inverse, return_counts, a)  # type: ignore[call-overload]
-    if x.requires_grad or x.broken is not None or x.dtype.kind == "V":
+    if from_x:
         y = index_select(reshape(x, (-1,) if x.size else (0,)) if a is None else x, a or 0, first)
     else:
         y = uploaded(values, x.device)

@@ -1,4 +1,4 @@
-"""Reductions made of others: argmax, argmin, logsumexp, prod; and what PyTorch's max and min give beside the values."""
+"""Reductions made of others: argmax, argmin, logsumexp; and what PyTorch's max and min give beside the values."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any
 from ..core.custom import custom
 from ..core.errors import DTypeError, FlameError, ShapeError
 from ..core.op import launch, like, publish
-from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape
+from ..core.ops.axes import Axis, axes_of, composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.pointwise import abs_op, add, eq, exp_op, log_op, mul, sub, where
-from ..core.ops.reduce import countable, gathered, max, min, reduction, sum, upside_down
-from ..core.ops.shape import permute, reshape
+from ..core.ops.reduce import gathered, max, min, reduction, sum, upside_down
+from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, INTEGERS, bool_, int64
 from ..engine.spread import RULES
-from .joining import cat
-from .shape_more import narrow
 from .widening import narrowed, widened
 
 PAIRS = """\
@@ -125,32 +123,3 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     top = where(eq(abs_op(top), float("inf")), 0.0, top)
     total = log_op(sum(exp_op(sub(x, top)), axis=axes, keepdims=keepdims))
     return narrowed(add(total, reshape(top, total.shape)), given.dtype)
-
-
-@composed
-def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
-    """Product over the axes: halves are multiplied until one is left, so zeros and higher derivatives are right.
-
-    The gradient of an element is the product of the others, also of one that is NaN.
-    Shapes and types: as sum.
-    >>> fp.prod(fp.tensor([2.0, 3.0, 4.0])).item()
-    24.0"""
-    x = Tensor.of("prod", x)
-    if not x.ndim:
-        axes_of("prod", axis, 0)
-        return reshape(countable(x), ())
-    axes = axes_of("prod", axis, x.ndim)
-    shape = squeezed_shape(x.shape, axes, keepdims)
-    rest = [d for d in range(x.ndim) if d not in axes]
-    given = permute(countable(x), (*rest, *axes))
-    n = math.prod(given.shape[len(rest) :])
-    rows = math.prod(given.shape[: len(rest)])
-    x = widened(reshape(given, (rows, n)))
-    if n == 0:
-        return reshape(narrowed(add(sum(x, axis=1), 1), given.dtype), shape)
-    while n > 1:
-        half = n // 2
-        product = mul(narrow(x, 1, 0, half), narrow(x, 1, half, half))
-        x = cat([product, narrow(x, 1, n - 1, 1)], axis=1) if n % 2 else product
-        n = half + n % 2
-    return reshape(narrowed(x, given.dtype), shape)

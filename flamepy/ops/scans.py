@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backend.formula.row_words import lane, lanes
 from ..backend.formula.words import log1p
 from ..core.custom import custom
 from ..core.errors import ShapeError
@@ -22,12 +23,15 @@ from ..core.ops.reduce import countable
 from ..core.ops.shape import broadcast_to, reshape, unsliced
 from ..core.tensor import Tensor
 from ..core.words import abs, exp, maximum, select
-from ..dtypes import FLOATS, as_dtype, bool_, checked_int, float64, int64
+from ..dtypes import FLOATS, FULL, as_dtype, bool_, checked_int, float64, int64
 from .joining import cat
 from .picking import picked_along
 from .reduce_more import floats_only
+from .rows import over_rows
 from .shape_more import narrow, shaped
 from .widening import narrowed, widened
+
+MANY = 16  # lines that are enough to share among workers
 
 
 class Found(NamedTuple):
@@ -209,6 +213,30 @@ def cummin(x: Any, axis: int = 0) -> Any:
 
 
 # ---- differences ---------------------------------------------------------------------------------------------------------------------
+def difference_row(r, y, x, step, sign, rows, cols):
+    first = r * (cols + step)
+    y, x, after = y[r * cols : r * cols + cols], x[first : first + cols], x[first + step : first + step + cols]
+    for j in range(lane(), cols, lanes()):
+        y[j] = after[j] - x[j] if sign > 0 else x[j] - after[j]
+
+
+@custom(inputs=1, kind="as is", title="diff", internal=True)
+def differences(x, axis=0, sign=1):
+    """Each element along an axis less the one before it (sign -1: behind it), in one pass over its lines."""
+    _, n, inner = lines(x.shape, axis)
+    y = like(x, (*x.shape[:axis], n - 1, *x.shape[axis + 1 :]))
+    over_rows(difference_row, (y,), (x,), (n - 1) * inner, (inner, sign))
+    return y
+
+
+@differences.differentiable
+def differences_dx(g, shapes, axis, sign):
+    starts = [0] * g.ndim
+    starts[axis] = 1
+    shape = (*g.shape[:axis], g.shape[axis] + 2, *g.shape[axis + 1 :])
+    return differences(unsliced(g, shape, tuple(starts), (1,) * g.ndim, 0), axis, -sign)
+
+
 @composed
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours along an axis, n times over; before that, `prepend` and `append` (numbers too) are put to its ends.
@@ -234,5 +262,8 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
             x = cat([end, x] if first else [x, end], a)
     for _ in range(min(n, x.shape[a])):
         size = x.shape[a] - 1
+        if x.dtype in FULL and lines(x.shape, a)[0] >= MANY:
+            x = differences(x, a)
+            continue
         x = (ne if x.dtype == bool_ else sub)(narrow(x, a, 1, size), narrow(x, a, 0, size))
     return narrowed(x, dtype)

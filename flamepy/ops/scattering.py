@@ -17,13 +17,13 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.op import SCALARS, launch, like, share
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
-from ..core.ops.indexing import placed_ids, rows_added, rows_at
+from ..core.ops.indexing import placed_ids, rows_at
 from ..core.ops.pointwise import add, div, eq, ge, maximum_op, mul, where
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..core.words import maximum, minimum, select
 from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float64, int64
-from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse
+from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse, slices_at
 from .scans import recurrence, shifted
 from .shape_more import shaped
 from .sorting import row_order
@@ -63,24 +63,17 @@ def put_along(x, src, ids, n=0, m=0, inner=1, name=""):
 
 @put_along.differentiable
 def put_along_dx(g, shapes, ids, n, m, inner):
+    """g where nothing was put, and for what was put g at its place, if it came last there."""
     if not g.size:
         return g, reshape(g, shapes[1]), None
-    each = inner if ids.size == m else 1  # numbers that go together
-    rows, inner = math.prod(shapes[0]) // each, inner // each
-    won = winners(placed_ids(ids, n, (rows // (n * inner), m, inner), (n * inner, 0, 1), inner), rows)
-    there, g = reshape(ge(won, 0), (rows, 1)), reshape(g, (rows, each))
-    return reshape(where(there, 0.0, g), shapes[0]), rows_added(where(there, g, 0.0), won, each, shapes[1]), None
-
-
-def put(x: Any, flat: Any, src: Any, inner: int = 1) -> Any:
-    """x with rows of `inner` numbers replaced at the row numbers `flat`: by those of src, a Tensor of that many, or by one number."""
-    rows = x.size // inner if inner else 0
-    if not flat.size or not rows:
-        return x
-    won = winners(flat, rows)
-    there = reshape(ge(won, 0), (rows, 1))
-    new = rows_at(src, won, inner, (rows, inner)) if isinstance(src, Tensor) else src
-    return reshape(where(there, new, reshape(x, (rows, inner))), x.shape)
+    outer, each = (1, 1) if ids.size == m else (math.prod(shapes[0]) // (n * inner), inner)  # numbers that have ids of their own
+    whole = [(math.prod(shapes[0]) // (n * inner), k, inner) for k in (n, m)]
+    turn = broadcast_to(reshape(counted(m, int64, g.device), (1, m, 1)), (outer, m, each))
+    last = put_along(filled((outer, n, each), -1, int64, g.device), turn, ids, n, m, each, "")
+    counts = eq(along_at(last, ids, n, m, each, turn.shape, ""), turn)
+    there = slices_at(g, ids, n, whole[1][0], inner, whole[1], "") if each < inner else along_at(g, ids, n, m, inner, whole[1], "")
+    dx = where(ge(last, 0), 0.0, reshape(g, whole[0]))
+    return reshape(dx, shapes[0]), reshape(where(counts, there, 0.0), shapes[1]), None
 
 
 def fitting(name: str, x: Any, src: Any) -> Any:
@@ -114,7 +107,9 @@ class Spots:
 
     def put(self, src: Any) -> Any:
         """x with src, as many numbers as the index has or one number, put there."""
-        return put_along(self.x, src, *self.place) if isinstance(src, Tensor) and self.size else put(self.x, self.flat, src)
+        if not self.size or isinstance(src, Tensor):
+            return put_along(self.x, src, *self.place) if self.size else self.x
+        return where(reshape(ge(winners(self.flat, self.x.size), 0), self.x.shape), src, self.x)
 
     def many(self) -> Any:
         """How many come to each place of x (int64)."""

@@ -72,42 +72,55 @@ def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
             if m == 1:
                 for r in range(0 if add else rows):
                     fill_run(out[at + r * inner : at + r * inner + size], 0)
-                each_line(out[at:], x[first:], ids, first, n, m, inner, inner, end, add_line, add_beside)
+                add_lines(out[at:], x[first:], ids, first, n, m, inner, inner, end)
             else:
                 fill_run(total[: n * width], 0)
-                each_line(total, x[first:], ids, first, n, m, inner, width, end, add_line, add_beside)
+                add_lines(total, x[first:], ids, first, n, m, inner, width, end)
                 for r in range(rows):
                     put_run(out[at + r * inner : at + r * inner + size], total[r * width : r * width + size], add)
 
 
 @loop
-def put_along(part, out, x, src, ids, n, m, inner, width):
+def put_along(part, out, near, x, src, ids, n, m, inner, width, deals):
     """out = x with out[o, ids[o, j, i], i] = F(that, src[o, j, i]), j in order. A task has `width` columns.
 
-    ids may be m alone: then whole rows are put.
+    They are brought together in `near`: rows may lie as far apart as a cache has no room for many of. ids may be m alone: then whole rows
+    are put.
     """
     blocks = (inner + width - 1) // width
-    for t in tasks(part, out.size // (n * inner) * blocks):
-        o, lo = t // blocks, t % blocks * width
-        at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
-        rows, size = (1, n * inner) if blocks == 1 else (n, end)
-        for r in range(rows):
-            copy_run(out[at + r * inner : at + r * inner + size], x[at + r * inner : at + r * inner + size])
-        if inner > 1 and ids.size == m:
-            for j in range(m):
-                row = at + placed(ids[j], n) * inner
-                copy_run(out[row : row + end], src[first + j * inner : first + j * inner + end])
-        else:
-            each_line(out[at:], src[first:], ids, first, n, m, inner, inner, end, put_line, put_beside)
+    for d in tasks(part, deals):
+        own, count = near[d * n * width :], out.size // (n * inner) * blocks
+        for t in range(count * d // deals, count * (d + 1) // deals):
+            o, lo = t // blocks, t % blocks * width
+            at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
+            to, step = (own, width) if inner > 1 and ids.size > m else (out[at:], inner)
+            copy_rows(to, step, x[at:], inner, n, end)
+            if inner == 1:
+                put_line(to[:n], src[first : first + m], ids[0 if ids.size == m else first :])
+            for j in range(0 if inner == 1 else m):
+                line, row = src[first + j * inner : first + j * inner + end], placed(ids[j], n) * inner
+                if ids.size > m:
+                    put_beside(to, line, ids[first + j * inner :], n, np.uintp(step))
+                else:
+                    copy_run(to[row : row + end], line)
+            if inner > 1 and ids.size > m:
+                copy_rows(out[at:], inner, own, width, n, end)
 
 
-def each_line(to, x, ids, first, n, m, inner, apart, end, line, beside):
-    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name: line() where inner is 1."""
+def copy_rows(out, step, x, apart, rows, size):
+    if size == step == apart:
+        rows, size = 1, rows * size
+    for r in range(rows):
+        copy_run(out[r * step : r * step + size], x[r * apart : r * apart + size])
+
+
+def add_lines(to, x, ids, first, n, m, inner, apart, end):
+    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name."""
     if inner == 1:
-        line(to[:n], x[:m], ids[0 if ids.size == m else first :])
+        add_line(to[:n], x[:m], ids[0 if ids.size == m else first :])
     else:
         for j in range(m):
-            beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
+            add_beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
 
 
 def add_line(to, x, ids):
@@ -135,6 +148,7 @@ def put_beside(to, x, ids, n, apart):
 # ---- launchers ----
 DEALS = 64  # tasks that share rows, at most
 BESIDE = 64  # columns that one task adds along an axis, at most
+CLOSE = 1 << 15  # numbers of a task that stay in a nearer cache, where it has 16 columns or more
 NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in a cache
 
 
@@ -145,13 +159,18 @@ def along_launcher(go, outs, ins, *consts):
 
 @launcher(name="put_along")
 def put_along_launcher(go, outs, ins, n, m, inner, _):
-    width = max(BESIDE, inner // 8) if ins[2].size == m else beside_of(outs[0], n, inner)
-    go(put_along, outs, ins, (n, m, inner, width), work=ins[1].size + outs[0].size)
+    (y,), (_, src, ids) = outs, ins
+    rows = inner == 1 or ids.size == m
+    width = max(BESIDE, inner // 8) if rows else beside_of(y, n, inner)
+    tasks = y.size // (n * inner) * -(-inner // width)
+    deals = tasks if rows else min(DEALS, tasks)
+    near = go.empty(1 if rows else deals * n * width, y.dtype)
+    go(put_along, (y, near), ins, (n, m, inner, width, deals), work=src.size + y.size)
 
 
 def beside_of(y, n, inner):
     """How many columns a task has: fewer where that leaves less than 8 tasks."""
-    return min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
+    return min(inner, max(BESIDE // 8, min(BESIDE, max(16, CLOSE // n), y.size // n // 8)))
 
 
 @launcher(name="add_along")

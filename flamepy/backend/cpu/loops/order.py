@@ -49,14 +49,14 @@ def sort_rows(part, out, keys, ids, other_keys, other_ids, n, k, bits):
     for r in tasks(part, out.size // k):
         mine, first, stop = out[r * k : r * k + k], r * n, r * n + n
         if ids.size == 0:
-            put_in(mine, room, keys[first:stop])
-        else:
+            put_in(mine, room, keys[first:stop], FIRST * n)
+        elif not 0 < k * k < n or k > room.size or not put_in(mine, room, keys[first:stop], n):
             sort_row(mine, keys[first:stop], ids[first:stop], other_keys[first:stop], other_ids[first:stop], room[:256], bits)
 
 
-def put_in(out, room, keys):
-    """The places of the first keys go into out, the keys beside into room."""
-    many = 0
+def put_in(out, room, keys, most):
+    """The places of the first keys go into out, the keys beside into room. False: given up, more than `most` had to make room."""
+    many, moved = 0, 0
     for i in range(keys.size):
         key, j = keys[i], many
         if j < out.size:
@@ -65,10 +65,15 @@ def put_in(out, room, keys):
             j -= 1
         else:
             continue
+        last = j
         while j > 0 and room[j - 1] > key:
             room[j], out[j] = room[j - 1], out[j - 1]
             j -= 1
         room[j], out[j] = key, i
+        moved += last - j
+        if moved > most:
+            return False
+    return True
 
 
 def sort_row(out, keys, ids, other_keys, other_ids, counts, bits):
