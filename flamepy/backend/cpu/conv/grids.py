@@ -13,11 +13,11 @@ from ....core.words import abs as abs_word
 from ....core.words import real, rint, select, sign
 from ...formula.row_words import line_space
 from ...formula.words import floor
-from ..loops.runs import copy_run, fill_run
+from ..loops.runs import fill_run
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 
-PLACES = 128  # of a grid, that one task looks up: line_space() holds all that count for them
+PLACES = 256  # of a grid, that one task looks up: line_space() holds all that count for them
 CHANNELS = 8  # that one task writes the gradient of
 
 
@@ -35,15 +35,16 @@ def grid_sample(part, y, x, grid, shares, sizes):
 
 
 def sample(out, image, at, share, each):
-    if each < 4:
-        fill_run(out, 0.0)
+    if each == 1:
+        for i in range(np.uintp(out.size)):
+            out[i] = seen(image, at[i]) * share[i]
     else:
         for i in range(np.uintp(out.size)):
             total = seen(image, at[i]) * share[i]
             for k in range(1, 4):
                 total += seen(image, at[i + np.uintp(k * PLACES)]) * share[i + np.uintp(k * PLACES)]
             out[i] = total
-    for k in range(0 if each < 4 else 4, each):
+    for k in range(4, each):
         add_seen(out, image, at[k * PLACES :], share[k * PLACES :])
 
 
@@ -120,19 +121,20 @@ def look_up(at, share, spots, parts, grid, count, shares, sizes):
         on, n = slice(4 * a * PLACES, (4 * a + 4) * PLACES), sizes[4 - a]
         along_axis(spots[on], parts[on], room, grid[a:], axes, n, taps, sizes[8], sizes[9] != 0, shares[20 * a : 20 * a + 20])
     for k in range(corners(sizes)):
-        own, mine, rest, step = at[k * PLACES : k * PLACES + count], share[k * PLACES : k * PLACES + count], k, 1
-        for a in range(axes):
-            tap = (4 * a + rest % taps) * PLACES
-            if a == 0:
-                copy_run(own, spots[tap:])
-                copy_run(mine, parts[tap:])
-            else:
-                joined(own, mine, spots[tap:], parts[tap:], step)
-            rest //= taps
-            step *= sizes[4 - a]
+        own, mine = at[k * PLACES : k * PLACES + count], share[k * PLACES : k * PLACES + count]
+        one, two, three = k % taps * PLACES, (4 + k // taps % taps) * PLACES, (8 + k // (taps * taps)) * PLACES
+        joined(own, mine, spots[one:], parts[one:], spots[two:], parts[two:], sizes[4])
+        if axes == 3:
+            joined_more(own, mine, spots[three:], parts[three:], sizes[3] * sizes[4])
 
 
-def joined(at, share, spots, parts, step):
+def joined(at, share, spots, parts, others, factors, step):
+    for i in range(at.size):
+        at[i] = select((spots[i] < 0) | (others[i] < 0), -1, spots[i] + step * others[i])
+        share[i] = parts[i] * factors[i]
+
+
+def joined_more(at, share, spots, parts, step):
     for i in range(at.size):
         at[i] = select((at[i] < 0) | (spots[i] < 0), -1, at[i] + step * spots[i])
         share[i] *= parts[i]
@@ -141,10 +143,12 @@ def joined(at, share, spots, parts, step):
 def along_axis(spots, parts, room, grid, axes, n, taps, outside, align, shares):
     """Of an axis of n numbers those around each place. Of four they are brought inside, of fewer the place is; where shares have a slope
     it turns with a reflection, and is 0 at the border. One step after the other for all places: each of them vectorises."""
-    first, on, slope = room[0], room[1], room[2]
+    first, on, turns = room[0], room[1], shares[4] != 0
+    slope = room[2][: first.size if turns else 0]
     scale, shift, half = (real(n - 1) / 2.0, 0.0, 1.0) if align else (real(n), 1.0, 0.5)
     for i in range(np.uintp(first.size)):
-        first[i], slope[i] = ((grid[i * np.uintp(axes)] + 1.0) * scale - shift) * half, 1.0
+        first[i] = ((grid[i * np.uintp(axes)] + 1.0) * scale - shift) * half
+    fill_run(slope, 1.0)
     if taps < 4:
         bring_inside(first, slope, n, outside, align)
     for i in range(first.size):
@@ -153,24 +157,30 @@ def along_axis(spots, parts, room, grid, axes, n, taps, outside, align, shares):
         first[i] = spot
     for k in range(taps):
         own, share, c = spots[k * PLACES : k * PLACES + first.size], parts[k * PLACES : k * PLACES + first.size], shares[5 * k : 5 * k + 5]
-        for i in range(share.size):
-            share[i] = first[i] + real(k - taps // 4)
         if taps == 4:
-            bring_inside(share, room[3], n, outside, align)
-        put_spots(own, share, real(n - 1))
-        put_shares(share, on, slope, c[0], c[1], c[2], c[3], c[4] != 0)
+            for i in range(share.size):
+                share[i] = first[i] + real(k - 1)
+            bring_inside(share, room[3][:0], n, outside, align)
+            put_spots(own, share, 0.0, real(n - 1))
+            put_cubic(share, on, c[0], c[1], c[2], c[3])
+        else:
+            put_spots(own, first, real(k), real(n - 1))
+            for i in range(share.size):
+                share[i] = c[0] + on[i] * c[1]
+            for i in range(slope.size):
+                share[i] *= slope[i]
 
 
-def put_spots(spots, places, last):
+def put_spots(spots, places, more, last):
     for i in range(spots.size):
-        there = (places[i] >= 0.0) & (places[i] <= last)
-        spots[i] = select(there, np.int64(np.int32(select(there, places[i], 0.0))), -1)
+        place = places[i] + more
+        there = (place >= 0.0) & (place <= last)
+        spots[i] = select(there, np.int64(np.int32(select(there, place, 0.0))), -1)
 
 
-def put_shares(out, on, slope, a, b, c, d, turns):
+def put_cubic(out, on, a, b, c, d):
     for i in range(out.size):
-        share = a + on[i] * (b + on[i] * (c + on[i] * d))
-        out[i] = share * slope[i] if turns else share
+        out[i] = a + on[i] * (b + on[i] * (c + on[i] * d))
 
 
 def bring_inside(places, slopes, n, outside, align):
@@ -180,17 +190,19 @@ def bring_inside(places, slopes, n, outside, align):
         fill_run(places, 0.0)
         fill_run(slopes, 0.0)
     elif outside == 2:
+        for i in range(slopes.size):
+            turns = floor(abs_word(places[i] - low) / span)
+            slopes[i] = sign(places[i] - low) * select(floor(turns * 0.5) * 2.0 != turns, -1.0, 1.0)
         for i in range(places.size):
             away = abs_word(places[i] - low)
             turns = floor(away / span)
             rest, back = away - turns * span, floor(turns * 0.5) * 2.0 != turns
-            slopes[i] = sign(places[i] - low) * select(back, -1.0, 1.0)
             places[i] = select(back, (span + low) - rest, rest + low)
     if outside > 0:
+        for i in range(slopes.size):
+            slopes[i] = select((places[i] > 0.0) & (places[i] < last), slopes[i], 0.0)
         for i in range(places.size):
-            place = places[i]
-            slopes[i] = select((place > 0.0) & (place < last), slopes[i], 0.0)
-            places[i] = select(place > 0.0, select(place > last, last, place), 0.0)
+            places[i] = select(places[i] > 0.0, select(places[i] > last, last, places[i]), 0.0)
 
 
 # ---- launchers ----
