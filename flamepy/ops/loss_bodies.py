@@ -13,6 +13,7 @@ from ..backend.formula.row_words import (
     barrier,
     element,
     lane,
+    line_space,
     long_sum,
     put_row,
     run_at,
@@ -127,7 +128,7 @@ def cross_entropy_row(r, loss, dx, x, ids, found, smoothing, z, ignore, mean, ro
 
 def cross_entropy_rows(first, loss, dx, x, ids, found, smoothing, z, ignore, mean, rows, cols):
     """cross_entropy_row for the TOGETHER rows from `first` on, of which some may be missing: a vector has one number of each of them."""
-    e, tops, totals, gaps = run_space(x), run_space(x)[:TOGETHER], run_space(x)[:TOGETHER], run_space(x)[:TOGETHER]
+    e, tops, totals, gaps = line_space(x), run_space(x)[:TOGETHER], run_space(x)[:TOGETHER], run_space(x)[:TOGETHER]
     many, scale = min(TOGETHER, rows - first), 1.0 / real(found[2]) if mean else 1.0
     for r in range(TOGETHER):
         tops[r], totals[r], gaps[r] = -INF, 0.0, 0.0

@@ -17,7 +17,7 @@ from ...core.words import INF, exp_down, real
 from .words import fmax
 
 LINE = 4096  # numbers that fit beside a row into the nearest cache; 0: what is needed twice is computed twice
-TOGETHER = 16  # rows that a body takes at once where they are no longer than this
+TOGETHER = 16  # rows that a body takes at once where they are short
 RUN = 256  # numbers of a row added up in its own type; vectors hold 16 of them, four at once
 
 

@@ -37,6 +37,7 @@ def at(typing: Any, x: Any, i: Any) -> Any:
 
 
 SIDE = 128  # rows side by side that a body takes at once, no more than RUN
+NARROW = 24  # columns of rows that bodies take together, at most
 TURNED = 64  # rows turned at once, where they and what comes of them have no more numbers
 
 
@@ -189,7 +190,7 @@ def tri_launcher(go, outs, ins, *sizes):
 @launcher(name="row")
 def row_launcher(go, outs, ins, *consts):
     rows, cols = consts[-2:]
-    if cols <= TOGETHER and hasattr(go.formula, "together"):
+    if cols <= NARROW and hasattr(go.formula, "together"):
         go(rows_together, outs, ins, consts, work=rows * cols, formula=go.formula.together)
     elif hasattr(go.formula, "beside") and cols * (len(ins) + 1) <= TURNED and all([b.dtype == go.dtype for b in (*outs, *ins)]):
         go(rows_turned, outs, (*ins, None)[:2], (cols,), work=rows * cols, formula=go.formula.beside)
