@@ -196,3 +196,15 @@ def test_least_squares_of_stacks_that_broadcast():
     assert rank.tolist() == [[2], [2]] and rank.dtype == fp.int64 and not rank.requires_grad
     assert fp.gradcheck(lambda a, b: linalg.lstsq(a, b)[0].sum() + (linalg.lstsq(a, b)[3] ** 3).sum(), (a, b))
     assert linalg.lstsq(fp.ones(3, 0), fp.ones(3, 2))[0].shape == (0, 2)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 3, 5), (1, 1), (0, 3), (2, 3, 0), (20, 16)])  # the last one by LAPACK
+def test_small_factors_are_those_of_lapack(shape, device):
+    if device == "cuda" and shape == (20, 16):
+        return
+    x = RNG.standard_normal(shape)
+    some = [x, np.zeros(shape), np.triu(x), 1e200 * x, 1e-200 * x, np.where(x > 1.5, np.nan, x)]
+    for y in some[: 1 if device == "cuda" else None]:
+        scale = np.abs(y).max(initial=0.0) if np.isfinite(y).all() else 1.0
+        for got, want, size in zip(linalg.qr(fp.tensor(y)), np.linalg.qr(y), (1.0, scale or 1.0), strict=True):
+            np.testing.assert_allclose(got.numpy() / size, want / size, atol=1e-12)

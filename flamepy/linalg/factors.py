@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.formula.row_words import barrier, lane, lanes
 from ..core.custom import custom
 from ..core.dtypes import check_flag
 from ..core.errors import ShapeError
-from ..core.op import share
+from ..core.op import like, share
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast, filled
 from ..core.ops.matrices import matmul, product
@@ -24,9 +25,11 @@ from ..core.ops.pointwise import abs_op, add, div, gt, maximum_op, mul, square, 
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.reduce import sum_to
 from ..core.ops.shape import reshape, transpose
+from ..core.words import abs, maximum, sqrt
 from ..dtypes import checked_number, int64
 from ..ops.diagonals import diag_embed
 from ..ops.joining import cat
+from ..ops.rows import over_rows
 from ..ops.shape_more import tril
 from .host import matrices, on_host, quiet
 from .solving import substituted
@@ -75,10 +78,70 @@ def cholesky(x: Any, *, upper: bool = False) -> Any:
 
 
 # ---- QR ----------------------------------------------------------------------------------------------------------------------------
+SMALL = 1 << 12  # products of sides up to which plain reflections take less time than LAPACK
+
+
+def reflect_row(r, q, y, h, taus, x, m, n, k, rows, cols):
+    """As LAPACK does it: h is y, and below the diagonal the reflections, whose first number is 1."""
+    x, h, y = x[r * m * n : r * m * n + m * n], h[r * m * n : r * m * n + m * n], y[r * k * n : r * k * n + k * n]
+    q, taus = q[r * cols : r * cols + cols], taus[r * k : r * k + k]
+    for j in range(lane(), n, lanes()):
+        for t in range(m):
+            h[t * n + j] = x[t * n + j]
+    for i in range(k):
+        barrier()
+        first, big, total = h[i * n + i], abs(h[i * n + i]), 0.0
+        for t in range(i + 1, m):
+            big = maximum(big, abs(h[t * n + i]))
+        for t in range(i + 1, m):
+            total += (h[t * n + i] / big) * (h[t * n + i] / big) if big > 0.0 else big
+        length = big * sqrt((first / big) * (first / big) + total) if total != 0.0 else first
+        beta = length if first < 0.0 or total == 0.0 else -length
+        tau, scale = (1.0 - first / beta, 1.0 / (first - beta)) if total != 0.0 else (0.0, 0.0)
+        barrier()
+        for j in range(i + 1 + lane(), n, lanes()):
+            w = h[i * n + j]
+            for t in range(i + 1, m):
+                w += h[t * n + i] * scale * h[t * n + j]
+            for t in range(i + 1, m):
+                h[t * n + j] -= tau * w * (h[t * n + i] * scale)
+            h[i * n + j] -= tau * w
+        barrier()
+        if lane() == 0:
+            h[i * n + i], taus[i] = beta, tau
+            for t in range(i + 1, m):
+                h[t * n + i] *= scale
+    barrier()
+    for j in range(lane(), n, lanes()):
+        for i in range(k):
+            y[i * n + j] = h[i * n + j] if i <= j else 0.0
+    put_reflections(q, h, taus, m, n, k)
+
+
+def put_reflections(q, h, taus, m, n, k):
+    """Their product: the last one is taken first, of each column of the identity."""
+    for c in range(lane(), k, lanes()):
+        for t in range(m):
+            q[t * k + c] = 1.0 if t == c else 0.0
+        for s in range(c + 1):  # the others leave it as it is
+            i = c - s
+            w = q[i * k + c]
+            for t in range(i + 1, m):
+                w += h[t * n + i] * q[t * k + c]
+            q[i * k + c] -= taus[i] * w
+            for t in range(i + 1, m):
+                q[t * k + c] -= taus[i] * w * h[t * n + i]
+
+
 @custom(inputs=1, title="qr", internal=True)
 def thin_qr(x):
     *batch, m, n = x.shape
-    q, r = on_host("qr", np.linalg.qr, (x,), ((*batch, m, min(m, n)), (*batch, min(m, n), n)), "reduced")
+    k = min(m, n)
+    if m * n * k > SMALL:
+        q, r = on_host("qr", np.linalg.qr, (x,), ((*batch, m, k), (*batch, k, n)), "reduced")
+    else:
+        q, r, taus = like(x, (*batch, m, k)), like(x, (*batch, k, n)), like(x, (*batch, k))
+        over_rows(reflect_row, (q, r, like(x), taus), (x,), m * k, (m, n, k))
     return (q, r), {"r": share(r, r.shape)}
 
 

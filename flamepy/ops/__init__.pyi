@@ -565,7 +565,6 @@ def batch_norm(
 
     In training mean and variance are the batch's, and running_mean and running_var, unless they are None, move towards them in place by
     `momentum` (the variance as n - 1 numbers of n show it); else they are what is normalised by, and are constants.
-
     Shapes: x (N, C) or (N, C, ...), the others (C,); the result has x's. Integers give float32. Raises ShapeError, in training for a
     single number a channel too, GradientError for running statistics that require grad.
     >>> F.batch_norm(fp.tensor([[1.0], [3.0]]), None, None, training=True).numpy().round(2).tolist()
@@ -596,7 +595,6 @@ def binary_cross_entropy(
     reduction: str = 'mean',
 ) -> Tensor:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each.
-
     Shapes and errors: as mse_loss; ValueError for x outside [0, 1]. No gradient reaches the target.
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
     0.6931
@@ -612,7 +610,6 @@ def binary_cross_entropy_with_logits(
     reduction: str = 'mean',
 ) -> Tensor:
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element.
-
     Shapes and errors: as mse_loss. No gradient reaches the target or a pos_weight.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
     0.6931
@@ -630,7 +627,6 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: int = 
 # flamepy/ops/bits.py: bitcast
 def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """The same bits as numbers of another type, as PyTorch's view(dtype) and NumPy's give them; there is no gradient.
-
     Shapes: x's; if the types differ in size, the last axis is longer or shorter by as much. Raises DTypeError for bools as the result,
     ShapeError where the last axis cannot be divided so.
     >>> fp.bitcast(fp.tensor([1.0, -1.0]), fp.int32).tolist()
@@ -640,7 +636,6 @@ def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
 # flamepy/ops/bits.py: bitwise_and
 def bitwise_and(a: TensorLike, b: TensorLike) -> Tensor:
     """a & b: the bits that both have; of bools whether both hold.
-
     Shapes: those of a and b broadcast. Types: integers and bools. Raises DTypeError for floats.
     >>> fp.bitwise_and(fp.tensor([6, 5]), 3).tolist()
     [2, 1]
@@ -656,7 +651,6 @@ def bitwise_invert(x: TensorLike) -> Tensor:
 # flamepy/ops/bits.py: bitwise_left_shift
 def bitwise_left_shift(a: TensorLike, b: TensorLike) -> Tensor:
     """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0.
-
     Shapes: those of a and b broadcast. Types: integers. Raises DTypeError for floats.
     >>> fp.bitwise_left_shift(fp.tensor([1, 3]), 4).tolist()
     [16, 48]
@@ -1715,7 +1709,6 @@ def glu(x: TensorLike, axis: int = -1) -> Tensor: ...
 @overload
 def glu(x: TensorLike, dim: int = -1) -> Tensor:
     """The first half along an axis times the sigmoid of the second (Dauphin et al. 2016, arXiv:1612.08083).
-
     Shapes: x any with an even size along axis; the result has half of it. Raises ShapeError for an odd one.
     >>> F.glu(fp.tensor([2.0, 0.0])).tolist()
     [1.0]
@@ -1776,7 +1769,6 @@ def group_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, where mean and variance are those of `num_groups` groups of channels of each example
     (Wu & He 2018, arXiv:1803.08494).
-
     Shapes: x (N, C) or (N, C, ...), weight and bias (C,); the result has x's. Integers give float32. Raises ShapeError.
     >>> F.group_norm(fp.tensor([[1.0, 3.0, 4.0, 8.0]]), 2).numpy().round(2).tolist()
     [[-1.0, 1.0, -1.0, 1.0]]
@@ -1922,7 +1914,6 @@ def hstack(tensors: Iterable[TensorLike]) -> Tensor:
 # flamepy/ops/losses.py: huber_loss
 def huber_loss(x: TensorLike, target: TensorLike, *, delta: float = 1.0, reduction: str = 'mean') -> Tensor:
     """Quadratic up to |x - target| = delta, linear beyond, slope delta.
-
     Shapes and errors: as mse_loss; ValueError for delta <= 0.
     >>> fp.huber_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     0.75
@@ -2115,7 +2106,6 @@ def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> tup
 # flamepy/ops/losses.py: l1_loss
 def l1_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
     """|x - target|.
-
     Shapes and errors: as mse_loss.
     >>> fp.l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     1.0
@@ -2259,7 +2249,6 @@ def linear_cross_entropy(
 # flamepy/ops/channel_norms.py: local_response_norm
 def local_response_norm(x: TensorLike, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels) ** beta (Krizhevsky et al. 2012).
-
     Shapes: x (N, C, ...) with three axes or more; the result has x's. Beyond the first and last channel are zeros. Raises ShapeError.
     >>> F.local_response_norm(fp.ones(1, 3, 1), 2, alpha=2.0, beta=1.0, k=0.0).numpy().round(2).ravel().tolist()
     [1.0, 0.5, 0.5]
@@ -2479,7 +2468,6 @@ def lp_pool3d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair |
 # flamepy/ops/bits.py: bitwise_left_shift
 def lshift(a: TensorLike, b: TensorLike) -> Tensor:
     """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0.
-
     Shapes: those of a and b broadcast. Types: integers. Raises DTypeError for floats.
     >>> fp.bitwise_left_shift(fp.tensor([1, 3]), 4).tolist()
     [16, 48]
@@ -2834,7 +2822,6 @@ def movedim(x: TensorLike, source: TensorLike, destination: TensorLike) -> Tenso
 # flamepy/ops/losses.py: mse_loss
 def mse_loss(x: TensorLike, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
     """(x - target)^2.
-
     Shapes: x and target of one shape; the result is (), or theirs with "none". Raises ShapeError, ValueError for a reduction.
     >>> fp.mse_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     2.0
@@ -3267,7 +3254,6 @@ def ppo_value_loss(
 # flamepy/ops/more_activations.py: prelu
 def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
     """x above zero, weight * x below, with one weight or one for each channel: axis 1 (He et al. 2015, arXiv:1502.01852).
-
     Shapes: x any, weight (), (1,) or (channels,); the result has that of x. Raises ShapeError for another number of weights.
     >>> F.prelu(fp.tensor([[-1.0, 2.0], [3.0, -4.0]]), fp.tensor([0.5, 0.25])).tolist()
     [[-0.5, 2.0], [3.0, -1.0]]
@@ -3857,7 +3843,6 @@ def sinh(x: TensorLike, /) -> Tensor:
 # flamepy/ops/losses.py: smooth_l1_loss
 def smooth_l1_loss(x: TensorLike, target: TensorLike, *, beta: float = 1.0, reduction: str = 'mean') -> Tensor:
     """huber_loss(delta=beta) / beta; beta 0 is l1_loss.
-
     Shapes and errors: as mse_loss; ValueError for beta < 0.
     >>> fp.smooth_l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
     0.75
@@ -3890,7 +3875,6 @@ def softmin(x: TensorLike, axis: int = -1, dtype: DTypeLike | None = None) -> Te
 @overload
 def softmin(x: TensorLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """softmax(-x): the smaller, the likelier.
-
     Shapes and types: as softmax.
     >>> F.softmin(fp.tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
@@ -4212,7 +4196,6 @@ def tensordot(a: TensorLike, b: TensorLike, axes: int | Sequence[int] = 2) -> Te
 # flamepy/ops/more_activations.py: threshold
 def threshold(x: TensorLike, threshold: float, value: float) -> Tensor:
     """x where it is above the threshold, `value` elsewhere.
-
     Shapes: any; the result has that of x.
     >>> F.threshold(fp.tensor([-1.0, 0.5, 2.0]), 1.0, 0.0).tolist()
     [0.0, 0.0, 2.0]
@@ -4505,7 +4488,6 @@ def vstack(tensors: Iterable[TensorLike]) -> Tensor:
 def weight_standardize(weight: TensorLike, eps: float = 1e-05) -> Tensor:
     """(weight - mean) / sqrt(var + eps) for each output channel, over all other axes (Qiao et al. 2019, arXiv:1903.10520); for use as
     F.conv2d(x, F.weight_standardize(conv.weight)).
-
     Shapes: weight (O, ...), with two axes or more; the result has the same. Raises ShapeError.
     >>> F.weight_standardize(fp.tensor([[1.0, 3.0], [4.0, 8.0]])).numpy().round(2).tolist()
     [[-1.0, 1.0], [-1.0, 1.0]]

@@ -61,11 +61,9 @@ def of_bits(name: str, of_bools: Any, of_integers: Any, a: Any, b: Any) -> Any:
 @composed
 def bitwise_and(a: Any, b: Any) -> Any:
     """a & b: the bits that both have; of bools whether both hold.
-
     Shapes: those of a and b broadcast. Types: integers and bools. Raises DTypeError for floats.
     >>> fp.bitwise_and(fp.tensor([6, 5]), 3).tolist()
-    [2, 1]
-    """
+    [2, 1]"""
     return of_bits("bitwise_and", logical_and, bits_and, a, b)
 
 
@@ -104,11 +102,9 @@ def shifted(name: str, op: Any, a: Any, b: Any) -> Any:
 @composed
 def bitwise_left_shift(a: Any, b: Any) -> Any:
     """a << b: a times 2**b; bits that do not fit are lost. By fewer than 0 bits, or more than there are, it is 0.
-
     Shapes: those of a and b broadcast. Types: integers. Raises DTypeError for floats.
     >>> fp.bitwise_left_shift(fp.tensor([1, 3]), 4).tolist()
-    [16, 48]
-    """
+    [16, 48]"""
     return shifted("bitwise_left_shift", bits_left, a, b)
 
 
@@ -131,12 +127,10 @@ def bits_as(x, dtype=None, shape=()):
 @composed
 def bitcast(x: Any, dtype: Any) -> Any:
     """The same bits as numbers of another type, as PyTorch's view(dtype) and NumPy's give them; there is no gradient.
-
     Shapes: x's; if the types differ in size, the last axis is longer or shorter by as much. Raises DTypeError for bools as the result,
     ShapeError where the last axis cannot be divided so.
     >>> fp.bitcast(fp.tensor([1.0, -1.0]), fp.int32).tolist()
-    [1065353216, -1082130432]
-    """
+    [1065353216, -1082130432]"""
     (x,) = tensors_of("bitcast", x)
     dtype = as_dtype(dtype)
     if dtype == bool_ != x.dtype:

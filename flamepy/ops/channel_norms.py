@@ -212,12 +212,10 @@ def batch_norm(
 
     In training mean and variance are the batch's, and running_mean and running_var, unless they are None, move towards them in place by
     `momentum` (the variance as n - 1 numbers of n show it); else they are what is normalised by, and are constants.
-
     Shapes: x (N, C) or (N, C, ...), the others (C,); the result has x's. Integers give float32. Raises ShapeError, in training for a
     single number a channel too, GradientError for running statistics that require grad.
     >>> F.batch_norm(fp.tensor([[1.0], [3.0]]), None, None, training=True).numpy().round(2).tolist()
-    [[-1.0], [1.0]]
-    """
+    [[-1.0], [1.0]]"""
     return batch_norm_in(
         None, x, running_mean, running_var, weight, bias, training, checked_number("batch_norm", "momentum", momentum), eps
     )
@@ -233,8 +231,7 @@ def instance_norm(
     Running statistics, where they are given, move towards the mean of the examples' ones; use_input_stats=False normalises by them.
     Shapes: x (N, C, ...), the others (C,); the result has x's. Raises ShapeError, for a single number a channel of an example too.
     >>> F.instance_norm(fp.tensor([[[1.0, 3.0], [4.0, 8.0]]])).numpy().round(2).tolist()
-    [[[-1.0, 1.0], [-1.0, 1.0]]]
-    """
+    [[[-1.0, 1.0], [-1.0, 1.0]]]"""
     return instance_norm_in(None, x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
@@ -278,11 +275,9 @@ def with_weights(y: Any, weight: Any, bias: Any, dtype: Any) -> Any:
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias, where mean and variance are those of `num_groups` groups of channels of each example
     (Wu & He 2018, arXiv:1803.08494).
-
     Shapes: x (N, C) or (N, C, ...), weight and bias (C,); the result has x's. Integers give float32. Raises ShapeError.
     >>> F.group_norm(fp.tensor([[1.0, 3.0, 4.0, 8.0]]), 2).numpy().round(2).tolist()
-    [[-1.0, 1.0, -1.0, 1.0]]
-    """
+    [[-1.0, 1.0, -1.0, 1.0]]"""
     return group_norm_in(None, x, num_groups, weight, bias, eps)
 
 
@@ -303,11 +298,9 @@ def group_norm_in(dtype: Any, x: Any, num_groups: int, weight: Any, bias: Any, e
 @composed(home="functional")
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
     """x / (k + alpha * mean of x^2 over `size` neighbouring channels) ** beta (Krizhevsky et al. 2012).
-
     Shapes: x (N, C, ...) with three axes or more; the result has x's. Beyond the first and last channel are zeros. Raises ShapeError.
     >>> F.local_response_norm(fp.ones(1, 3, 1), 2, alpha=2.0, beta=1.0, k=0.0).numpy().round(2).ravel().tolist()
-    [1.0, 0.5, 0.5]
-    """
+    [1.0, 0.5, 0.5]"""
     size, (x,) = checked_int("local_response_norm", "size", size), tensors_or_none("local_response_norm", x)
     if x.ndim < 3 or size < 1:
         raise ShapeError(f"local_response_norm: x has no (N, C, ...), or size is below 1: x is {x.shape}, size {size}. Use size 5, say.")
@@ -325,11 +318,9 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
 def weight_standardize(weight: Any, eps: float = 1e-5) -> Any:
     """(weight - mean) / sqrt(var + eps) for each output channel, over all other axes (Qiao et al. 2019, arXiv:1903.10520); for use as
     F.conv2d(x, F.weight_standardize(conv.weight)).
-
     Shapes: weight (O, ...), with two axes or more; the result has the same. Raises ShapeError.
     >>> F.weight_standardize(fp.tensor([[1.0, 3.0], [4.0, 8.0]])).numpy().round(2).tolist()
-    [[-1.0, 1.0], [-1.0, 1.0]]
-    """
+    [[-1.0, 1.0], [-1.0, 1.0]]"""
     (weight,) = tensors_or_none("weight_standardize", weight)
     if weight.ndim < 2:
         raise ShapeError(f"weight_standardize: no axis to normalise over: weight is {weight.shape}. Use (O, I, ...).")

@@ -47,11 +47,9 @@ def pair(name: str, x: Any, target: Any) -> tuple[Any, Any, Any]:
 @composed(home="both")
 def mse_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """(x - target)^2.
-
     Shapes: x and target of one shape; the result is (), or theirs with "none". Raises ShapeError, ValueError for a reduction.
     >>> fp.mse_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
-    2.0
-    """
+    2.0"""
     x, target, dtype = pair("mse_loss", x, target)
     return reduced("mse_loss", square(sub(x, target)), reduction, dtype)
 
@@ -59,11 +57,9 @@ def mse_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
 @composed(home="both")
 def l1_loss(x: Any, target: Any, *, reduction: str = "mean") -> Any:
     """|x - target|.
-
     Shapes and errors: as mse_loss.
     >>> fp.l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
-    1.0
-    """
+    1.0"""
     x, target, dtype = pair("l1_loss", x, target)
     return reduced("l1_loss", abs_op(sub(x, target)), reduction, dtype)
 
@@ -78,11 +74,9 @@ huber_op = define(
 @composed(home="both")
 def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Any:
     """Quadratic up to |x - target| = delta, linear beyond, slope delta.
-
     Shapes and errors: as mse_loss; ValueError for delta <= 0.
     >>> fp.huber_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
-    0.75
-    """
+    0.75"""
     x, target, dtype = pair("huber_loss", x, target)
     if not checked_number("huber_loss", "delta", delta) > 0:
         raise ValueError(f"huber_loss: delta must be positive: {delta}. Use a positive number.")
@@ -92,11 +86,9 @@ def huber_loss(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mea
 @composed(home="both")
 def smooth_l1_loss(x: Any, target: Any, *, beta: float = 1.0, reduction: str = "mean") -> Any:
     """huber_loss(delta=beta) / beta; beta 0 is l1_loss.
-
     Shapes and errors: as mse_loss; ValueError for beta < 0.
     >>> fp.smooth_l1_loss(fp.tensor([1.0, 2.0]), [1.0, 4.0]).item()
-    0.75
-    """
+    0.75"""
     x, target, dtype = pair("smooth_l1_loss", x, target)
     if not checked_number("smooth_l1_loss", "beta", beta) >= 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative: {beta}. Use 0 or more.")
@@ -153,11 +145,9 @@ def spread_weight(name: str, what: str, weight: Any, x: Any) -> Any:
 @composed(home="both")
 def binary_cross_entropy(x: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Any:
     """-(t log x + (1 - t) log(1 - x)) for probabilities x in [0, 1]; `weight`, which broadcasts to x, multiplies each.
-
     Shapes and errors: as mse_loss; ValueError for x outside [0, 1]. No gradient reaches the target.
     >>> round(fp.binary_cross_entropy(fp.tensor([0.5]), [1.0]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     name = "binary_cross_entropy"
     x, target, dtype = pair(name, x, target)
     if x.size:
@@ -171,11 +161,9 @@ def binary_cross_entropy_with_logits(
     x: Any, target: Any, weight: Any = None, *, pos_weight: Any = None, reduction: str = "mean"
 ) -> Any:  # fmt: skip
     """Binary cross-entropy of sigmoid(x); pos_weight (number or tensor that broadcasts) weighs the positives, `weight` each element.
-
     Shapes and errors: as mse_loss. No gradient reaches the target or a pos_weight.
     >>> round(fp.binary_cross_entropy_with_logits(fp.tensor([0.0]), [1.0]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     name = "binary_cross_entropy_with_logits"
     x, target, dtype = pair(name, x, target)
     positives = 1.0 if pos_weight is None else pos_weight
@@ -204,8 +192,7 @@ def kl_div(x: Any, target: Any, *, reduction: str = "mean", log_target: bool = F
     "mean" is over all elements, as in PyTorch; the divergence of distributions is "batchmean": the sum divided by the first size.
     Shapes and errors: as mse_loss.
     >>> round(F.kl_div(fp.tensor([[0.5, 0.5]]).log(), [[1.0, 0.0]], reduction="batchmean").item(), 4)
-    0.6931
-    """
+    0.6931"""
     x, target, dtype = pair("kl_div", x, target)
     losses = (kl_log_op if log_target else kl_op)(x, target)
     if reduction == "batchmean":
@@ -236,8 +223,7 @@ def poisson_nll_loss(
 
     `full` adds Stirling's approximation of log(t!) where t > 1. Shapes and errors: as mse_loss.
     >>> F.poisson_nll_loss(fp.tensor([0.0]), [2.0]).item()
-    1.0
-    """
+    1.0"""
     name = "poisson_nll_loss"
     (x, target, dtype), eps = pair(name, x, target), checked_number(name, "eps", eps)
     losses = poisson_log_op(x, target) if log_input else poisson_op(x, target, eps=eps)
@@ -267,8 +253,7 @@ def gaussian_nll_loss(x: Any, target: Any, var: Any, *, full: bool = False, eps:
     Variances below `eps` count as eps. `full` adds the constant log(2 pi) / 2.
     Shapes: target and var broadcast to x; var may be a number, or lack x's last axis. Raises ShapeError, ValueError for a variance below 0.
     >>> F.gaussian_nll_loss(fp.tensor([1.0]), [3.0], fp.tensor([1.0])).item()
-    2.0
-    """
+    2.0"""
     name = "gaussian_nll_loss"
     given = tensors_of(name, x, target, var)
     (x, target, var), dtype, eps = map(widened, given), common_dtype(name, given, "float"), checked_number(name, "eps", eps)

@@ -105,33 +105,27 @@ gated = define(
 @composed(home="both")
 def threshold(x: Any, threshold: float, value: float) -> Any:
     """x where it is above the threshold, `value` elsewhere.
-
     Shapes: any; the result has that of x.
     >>> F.threshold(fp.tensor([-1.0, 0.5, 2.0]), 1.0, 0.0).tolist()
-    [0.0, 0.0, 2.0]
-    """
+    [0.0, 0.0, 2.0]"""
     return threshold_op(x, threshold=threshold, value=value)
 
 
 @composed(home="both")
 def softmin(x: Any, axis: int = -1, dtype: Any = None) -> Any:
     """softmax(-x): the smaller, the likelier.
-
     Shapes and types: as softmax.
     >>> F.softmin(fp.tensor([0.0, 0.0])).tolist()
-    [0.5, 0.5]
-    """
+    [0.5, 0.5]"""
     return softmax(neg(x), axis, dtype)
 
 
 @composed(home="both")
 def prelu(x: Any, weight: Any) -> Any:
     """x above zero, weight * x below, with one weight or one for each channel: axis 1 (He et al. 2015, arXiv:1502.01852).
-
     Shapes: x any, weight (), (1,) or (channels,); the result has that of x. Raises ShapeError for another number of weights.
     >>> F.prelu(fp.tensor([[-1.0, 2.0], [3.0, -4.0]]), fp.tensor([0.5, 0.25])).tolist()
-    [[-0.5, 2.0], [3.0, -1.0]]
-    """
+    [[-0.5, 2.0], [3.0, -1.0]]"""
     x, weight = tensors_of("prelu", x, weight)
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.ndim > 1 or weight.size not in (1, channels):
@@ -142,11 +136,9 @@ def prelu(x: Any, weight: Any) -> Any:
 @composed(home="both")
 def glu(x: Any, axis: int = -1) -> Any:
     """The first half along an axis times the sigmoid of the second (Dauphin et al. 2016, arXiv:1612.08083).
-
     Shapes: x any with an even size along axis; the result has half of it. Raises ShapeError for an odd one.
     >>> F.glu(fp.tensor([2.0, 0.0])).tolist()
-    [1.0]
-    """
+    [1.0]"""
     (x,) = tensors_of("glu", x)
     axis = one_axis("glu", axis, x.ndim)
     if not x.ndim or x.shape[axis] % 2:
