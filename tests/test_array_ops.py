@@ -276,3 +276,19 @@ def test_what_is_put_along_any_axis_has_its_gradient(device):
     assert y.tolist() == [[x[0, 0].item(), src[1, 1].item(), x[0, 2].item()], [*x[1].tolist()[:2], src[1, 2].item()],
                           [src[1, 0].item(), x[2, 1].item(), src[0, 2].item()]]  # fmt: skip
     assert y.sum().backward()[src].tolist() == [[0, 0, 1], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("device", ["plain", "cpu", "cuda"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_distances_of_points_one_by_one(device, p):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 5, 7)), rng.normal(size=(9, 7))
+    b[3] = a[0, 1] + np.where(np.arange(7) == 2, 1e-6, 0.0)  # products would lose this
+    want = (abs(a[:, :, None] - b) ** p).sum(-1) ** (1 / p)
+    x, y = (fp.tensor(t, requires_grad=True, device=device) for t in (a, b))
+    np.testing.assert_allclose(fp.cdist(x, y, p).numpy(), want, 1e-12)
+    unit = (np.sign if p == 1 else lambda d: d / want[..., None])(a[:, :, None] - b)
+    grads = fp.cdist(x, y, p).sum().backward()
+    np.testing.assert_allclose(grads[x].numpy(), unit.sum(2), 1e-10, 1e-12)
+    np.testing.assert_allclose(grads[y].numpy(), -unit.sum((0, 1)), 1e-10, 1e-12)
+    assert device == "cuda" or fp.gradcheck(lambda x, y: fp.cdist(x[:, :2], y[4:], p), (x, y), order=2)

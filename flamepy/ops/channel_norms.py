@@ -91,8 +91,7 @@ def gradients(g: Any, x: Any, weight: Any, statistics: tuple, wanted: Any, into:
 def channel_norm(x, weight=None, bias=None, eps=1e-5, dtype=None):
     """(y, mean, variance): x (N, C, ...) normalised by channel (Ioffe & Szegedy 2015, arXiv:1502.03167), its mean, its unbiased variance.
 
-    `dtype`: what y is rounded to, where it is another than the inputs'. The mean is kept as two numbers, see norm_bodies.py.
-    """
+    `dtype`: what y is rounded to, where it is another than the inputs'. The mean is kept as two numbers, see norm_bodies.py."""
     own, sizes = together((x, weight, bias)), channel_sizes(x.shape)
     wide = computed(own)
     y = like(x, dtype=dtype or own)

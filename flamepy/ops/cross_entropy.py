@@ -35,8 +35,7 @@ def row_cross_entropy(x, ids, found, smoothing=0.0, z_loss=0.0, ignore=-100, red
     """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`, and z_loss times the square
     of logsumexp(x); 0 where ignored.
 
-    `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept.
-    """
+    `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept."""
     rows, cols = x.shape
     losses, dx = row_losses(x), like(x) if any(tracked) else None
     if x.size:
@@ -142,8 +141,7 @@ def cross_entropy(
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [1]).item(), 4)
     0.6931
     >>> round(fp.cross_entropy(fp.tensor([[0.0, 0.0]]), [[0.5, 0.5]]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     x, target = tensors_of("cross_entropy", x, target)
     label_smoothing, z_loss = smoothed("cross_entropy", label_smoothing, z_loss)
     if target.dtype in FLOATS and target.shape == x.shape:
@@ -226,8 +224,7 @@ def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int = -10
 
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
-    1.5
-    """
+    1.5"""
     x, target = tensors_of("nll_loss", x, target)
     rows, shape = classes_last("nll_loss", x, target)
     ids, text = class_ids("nll_loss", target, x.device, shape, rows.shape[-1], ignore_index, reduction)

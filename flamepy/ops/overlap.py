@@ -53,8 +53,7 @@ def sigmoid_focal_loss(x: Any, target: Any, *, alpha: float = 0.25, gamma: float
     Positives count `alpha`, negatives 1 - alpha; a negative alpha: both count 1. As in torchvision nothing is averaged unless asked for.
     Shapes and errors: as mse_loss; ValueError for gamma < 0.
     >>> round(F.sigmoid_focal_loss(fp.tensor([0.0]), [1.0], alpha=-1, reduction="mean").item(), 4)
-    0.1733
-    """
+    0.1733"""
     name = "sigmoid_focal_loss"
     x, target, dtype = pair(name, x, target)
     alpha, gamma = checked_number(name, "alpha", alpha), checked_number(name, "gamma", gamma)
@@ -75,8 +74,7 @@ def tversky_loss(
     first two, of (N, classes, d1, ...), or the last one where there is no third; `reduction` is over what is left.
     Shapes and errors: as mse_loss; IndexOutOfRange for an axis that is not there.
     >>> round(F.tversky_loss(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]], 0.3, 0.7, smooth=0).item(), 4)
-    0.4118
-    """
+    0.4118"""
     return region_loss("tversky_loss", x, target, (alpha, beta), smooth, axis, reduction)
 
 
@@ -86,8 +84,7 @@ def dice_loss(x: Any, target: Any, *, smooth: float = 1.0, axis: Any = None, red
 
     Sums are over `axis`, see tversky_loss. Shapes and errors: as mse_loss.
     >>> round(F.dice_loss(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]], smooth=0).item(), 4)
-    0.3333
-    """
+    0.3333"""
     return region_loss("dice_loss", x, target, (0.5, 0.5), 0.5 * checked_number("dice_loss", "smooth", smooth), axis, reduction)
 
 

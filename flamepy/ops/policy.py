@@ -37,8 +37,7 @@ def ppo_loss(log_probs: Any, old_log_probs: Any, advantages: Any, *, clip: float
     (Schulman et al. 2017, arXiv:1707.06347, equation 7.) Add coefficients times ppo_value_loss() and subtract one of entropy() as you want
     them. Shapes: all the same, else ShapeError. Raises ValueError for clip outside (0, 1).
     >>> F.ppo_loss(fp.tensor([0.0]), [0.0], [2.0]).item()
-    -2.0
-    """
+    -2.0"""
     clip = positive("ppo_loss", "clip", clip, 1.0)
     new, old, dtype = pair("ppo_loss", log_probs, old_log_probs)
     _, gain, _ = pair("ppo_loss", new, advantages)
@@ -54,8 +53,7 @@ def ppo_value_loss(
 
     Shapes: all the same, else ShapeError. Raises ValueError for clip <= 0.
     >>> F.ppo_value_loss(fp.tensor([1.0]), [3.0]).item()
-    2.0
-    """
+    2.0"""
     new, aim, dtype = pair("ppo_value_loss", values, returns)
     losses = square(sub(new, aim))
     if old_values is not None:
@@ -70,8 +68,7 @@ def entropy(logits: Any, axis: int = -1) -> Any:
     """-sum p log p of the softmax of scores: how undecided a policy is; scores of -inf, what it may not do, add nothing. Shapes: without
     `axis`.
     >>> round(F.entropy(fp.zeros(4)).item(), 4)
-    1.3863
-    """
+    1.3863"""
     given = Tensor.of("entropy", logits)
     logs = log_softmax(widened(given), axis=axis)
     logs = clamp(logs, float(np.finfo(logs.dtype).min))  # 0 times it is 0, as 0 times -inf is not
@@ -89,8 +86,7 @@ def dpo_loss(
     (Rafailov et al. 2023, arXiv:2305.18290, equation 7; label_smoothing: how often a label is wrong, Mitchell 2023.) Shapes: all the same,
     else ShapeError. Raises ValueError for beta <= 0 and label_smoothing outside [0, 0.5).
     >>> round(F.dpo_loss(fp.tensor([0.0]), [0.0], [0.0], [0.0]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     beta, wrong = positive("dpo_loss", "beta", beta), checked_number("dpo_loss", "label_smoothing", label_smoothing)
     if not 0.0 <= wrong < 0.5:
         raise ValueError(f"dpo_loss: label_smoothing out of range: {label_smoothing}. Use a number in [0, 0.5).")

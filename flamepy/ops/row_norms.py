@@ -68,8 +68,7 @@ def norm_backward(
     """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
 
     In x's place kept_norm_dx_row takes the normalised x. `depth` counts the normalised axes. `wanted`, `places` (a backward rule's
-    `into`) and `shapes` are those of weight and bias.
-    """
+    `into`) and `shapes` are those of weight and bias."""
     x, mean = ins[2], ins[4]
     cols = math.prod(x.shape[len(x.shape) - depth :])
     dx, rows = like(ins[0]), x.size // cols if cols else 0
@@ -107,8 +106,7 @@ def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None, dt
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
 
     `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
-    `dtype`: what the result is rounded to, where it is another than the inputs'.
-    """
+    `dtype`: what the result is rounded to, where it is another than the inputs'."""
     y, mean, rstd, cols, small, depth = started("layer_norm", (x,), weight, bias, eps, normalized_shape, dtype)
     over_rows(bodies.layer_norm_row, (y, mean, rstd), (x, weight, bias), cols, small, mean.dtype)
     return y, {"mean": mean, "rstd": rstd, "depth": depth}
@@ -127,8 +125,7 @@ layer_norm_op.graph(lambda g, x, weight, depth, eps: (*norm_graph(g, x, weight, 
 def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
 
-    Backward adds the cotangents of both in one launch. The axes and `dtype`, that of the norm, are those of layer_norm.
-    """
+    Backward adds the cotangents of both in one launch. The axes and `dtype`, that of the norm, are those of layer_norm."""
     y, mean, rstd, cols, small, depth = started("residual_layer_norm", (x, residual), weight, bias, eps, normalized_shape, dtype)
     if residual is None:
         s = share(x, x.shape)
@@ -268,8 +265,7 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
     normalized_shape: the sizes of those axes (default: the weight's, else the last). layer_norm(x, weight, bias) works too.
     Shapes: x (..., *normalized_shape), weight and bias normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.layer_norm(fp.tensor([1.0, 3.0])).tolist()]
-    [-1.0, 1.0]
-    """
+    [-1.0, 1.0]"""
     shape = normalized_shape
     if isinstance(shape, Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
         if weight is not None and bias is not None:
@@ -294,8 +290,7 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
     normalized_shape as in layer_norm; rms_norm(x, weight) works too. PyTorch's eps is finfo(x.dtype).eps where none is given.
     Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
-    [0.2, 1.4]
-    """
+    [0.2, 1.4]"""
     shape = normalized_shape
     if isinstance(shape, Tensor | np.ndarray) and shape.dtype.kind in "fV":  # sizes are whole numbers: it is the weight
         if weight is not None:

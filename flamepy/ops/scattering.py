@@ -89,8 +89,7 @@ def fitting(name: str, x: Any, src: Any) -> Any:
 class Spots:
     """Where the integers of an index, as scatter() takes it, lie along an axis of x. shape: that of the index, with an axis.
 
-    `place`: ids, n, m, inner and name, as put_along() takes them. If the index reaches only a part of x they are places in x flattened.
-    """
+    `place`: ids, n, m, inner and name, as put_along() takes them. If the index reaches only a part of x they are places in x flattened."""
 
     def __init__(self, name: str, x: Any, axis: int, ids: Any, shape: tuple[int, ...]):
         self.name, self.x, self.axis, self.given, self.shape, self.size = name, x, axis, ids, shape, ids.size
