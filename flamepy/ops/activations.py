@@ -88,11 +88,9 @@ gelu_tanh = define(
 @composed(home="both")
 def gelu(x: Any, approximate: str = "none") -> Any:
     """Gaussian error linear unit, exact ("none") or by tanh ("tanh").
-
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for another approximation.
     >>> [round(v, 4) for v in fp.gelu(fp.tensor([-1.5, 1.5])).tolist()]
-    [-0.1002, 1.3998]
-    """
+    [-0.1002, 1.3998]"""
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: unknown approximation: {approximate!r}. Use 'none' or 'tanh'.")
     return gelu_erf(x) if approximate == "none" else gelu_tanh(x)
@@ -101,11 +99,9 @@ def gelu(x: Any, approximate: str = "none") -> Any:
 @composed
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """x with `value`, a number or a tensor without axes, where the bool mask holds; mask broadcasts.
-
     Shapes: those of x and mask broadcast. Types: any x; a bool mask. Raises DTypeError for another mask or a value that is no number.
     >>> fp.masked_fill(fp.tensor([1.0, 2.0]), [False, True], 0.0).tolist()
-    [1.0, 0.0]
-    """
+    [1.0, 0.0]"""
     if not isinstance(value, op.SCALARS) and not is_number(value):
         raise DTypeError(f"masked_fill: value must be a number: {type(value).__name__}. Use where() for a tensor.")
     return where(mask, value, x)

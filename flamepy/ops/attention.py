@@ -140,8 +140,7 @@ def scaled_dot_product_attention(
     norm of q and k before, such as F.rms_norm. Integers give float32.
     Raises ShapeError, also for a mask beside is_causal, DTypeError for another mask, ValueError for an option that makes no sense.
     >>> fp.scaled_dot_product_attention(fp.zeros(1, 2), fp.ones(2, 2), fp.tensor([[1.0], [3.0]])).tolist()
-    [[2.0]]
-    """
+    [[2.0]]"""
     name = "scaled_dot_product_attention"
     q, k, v = tensors_of(name, q, k, v)
     lead = grouped(name, q, k, v) if enable_gqa else leading(name, q, k, v)

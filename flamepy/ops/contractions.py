@@ -192,8 +192,7 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     diagonal. Operands may come as one list. The order of several is chosen so that little is multiplied.
     Shapes: sizes of one letter must be equal or 1. Raises ShapeError.
     >>> fp.einsum("ij,j->i", fp.tensor([[1.0, 2.0], [3.0, 4.0]]), fp.tensor([1.0, 10.0])).tolist()
-    [21.0, 43.0]
-    """
+    [21.0, 43.0]"""
     if not isinstance(subscripts, str):
         raise ShapeError(f"einsum: subscripts come first, as text: {type(subscripts).__name__}. Write einsum('ij,jk->ik', x, y).")
     given = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands

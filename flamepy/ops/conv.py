@@ -167,8 +167,7 @@ def conv2d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any 
     convolves lines or volumes.
     Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
     >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
-    [[[4.0, 4.0], [4.0, 4.0]]]
-    """
+    [[[4.0, 4.0], [4.0, 4.0]]]"""
     return convolution("conv2d", x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -201,8 +200,7 @@ def conv_transpose2d(
     Shapes: x (N, C, H, W) or (C, H, W), weight (C, O / groups, rows, columns); of the result
     H' = (H - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1. Raises ShapeError.
     >>> F.conv_transpose2d(fp.ones(1, 1, 2), fp.ones(1, 1, 2, 2)).tolist()
-    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]
-    """
+    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]"""
     return transposed("conv_transpose2d", x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

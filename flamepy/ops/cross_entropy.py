@@ -221,7 +221,6 @@ def row_nll_ddx(g, ids, found, shapes, ignore, reduction):
 @composed(home="both")
 def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy.
-
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5"""

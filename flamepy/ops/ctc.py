@@ -154,8 +154,7 @@ def ctc_loss(
     Shapes: log_probs (T, N, C) or (T, C); targets (N, S), or all labels one after the other; lengths (N,) or (), of integers.
     Raises ShapeError, DTypeError, IndexOutOfRange for a length or label out of range; a label may not be the blank.
     >>> round(F.ctc_loss(fp.tensor([[0.5, 0.5]] * 2).log(), [1], 2, 1).item(), 4)
-    0.2877
-    """
+    0.2877"""
     name = "ctc_loss"
     x, ids = tensors_of(name, log_probs, targets)
     if reduction not in REDUCTIONS:

@@ -43,8 +43,7 @@ def stochastic_depth(x: Any, p: float, mode: str, training: bool = True) -> Any:
     The draws depend on the seed and the position alone, as dropout's. Shapes: x (N, ...); the result has that of x. Raises ValueError for p
     outside [0, 1] and another mode, ShapeError for a number.
     >>> F.stochastic_depth(fp.ones(2), 0.5, "row", training=False).tolist()
-    [1.0, 1.0]
-    """
+    [1.0, 1.0]"""
     x, p = checked_drop("stochastic_depth", x, p)
     if mode not in MODES:
         raise ValueError(f"stochastic_depth: unknown mode: {mode!r}. Use 'row' (each sample) or 'batch'.")
@@ -64,8 +63,7 @@ def drop_block2d(x: Any, p: float, block_size: int, training: bool = True) -> An
     (Ghiasi et al. 2018, arXiv:1810.12890.) Blocks begin where draws say so and lie inside; one that would be larger than the image is as
     large as it. Shapes: x (N, C, H, W); the result has that of x. Raises ValueError for p outside [0, 1] and a size below 1, ShapeError.
     >>> F.drop_block2d(fp.ones(1, 1, 2, 2), 0.5, 1, training=False).tolist()
-    [[[[1.0, 1.0], [1.0, 1.0]]]]
-    """
+    [[[[1.0, 1.0], [1.0, 1.0]]]]"""
     x, p = checked_drop("drop_block2d", x, p)
     if not is_count(block_size, 1):
         raise ValueError(f"drop_block2d: block_size is no count: {block_size!r}. Use an int, 1 or more.")
@@ -109,11 +107,9 @@ def dropout1d(x: Any, p: float = 0.5, training: bool = True) -> Any:
 @composed(home="functional")
 def dropout2d(x: Any, p: float = 0.5, training: bool = True) -> Any:
     """Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
-
     Shapes: (N, C, H, W) or (C, H, W), unchanged. Raises ValueError for p outside [0, 1], ShapeError.
     >>> F.dropout2d(fp.ones(1, 1, 1, 2), 0.5, training=False).tolist()
-    [[[[1.0, 1.0]]]]
-    """
+    [[[[1.0, 1.0]]]]"""
     return drop_channels("dropout2d", x, p, training, 2)
 
 
@@ -147,8 +143,7 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Any:
 
     (Klambauer et al. 2017, arXiv:1706.02515.) Shapes: any, unchanged. Raises ValueError for p outside [0, 1].
     >>> F.alpha_dropout(fp.ones(2), 0.5, training=False).tolist()
-    [1.0, 1.0]
-    """
+    [1.0, 1.0]"""
     return drop_to_lowest("alpha_dropout", x, p, training, False)
 
 

@@ -52,11 +52,9 @@ def halves(name: str, x: Any, gate: Any, axis: int) -> tuple[Any, Any]:
 @composed(home="functional")
 def swiglu(x: Any, y: Any = None, axis: int = -1) -> Any:
     """silu(x) * y; without y silu of the first half of x along an axis times the second.
-
     Shapes: x and y broadcast; or x with an even size along axis, the result has half of it. Raises ShapeError for an odd one.
     >>> [round(v, 4) for v in F.swiglu(fp.tensor([1.0, 2.0])).tolist()]
-    [1.4621]
-    """
+    [1.4621]"""
     return swiglu_op(*halves("swiglu", x, y, axis))
 
 
@@ -66,8 +64,7 @@ def geglu(x: Any, y: Any = None, axis: int = -1) -> Any:
 
     Shapes and errors: as swiglu.
     >>> [round(v, 4) for v in F.geglu(fp.tensor([1.0, 2.0])).tolist()]
-    [1.6827]
-    """
+    [1.6827]"""
     return geglu_op(*halves("geglu", x, y, axis))
 
 
@@ -77,6 +74,5 @@ def reglu(x: Any, y: Any = None, axis: int = -1) -> Any:
 
     Shapes and errors: as swiglu.
     >>> F.reglu(fp.tensor([1.0, 2.0])).tolist()
-    [2.0]
-    """
+    [2.0]"""
     return reglu_op(*halves("reglu", x, y, axis))

@@ -42,7 +42,6 @@ How = tuple[int, int, bool]
 @composed(home="functional")
 def affine_grid(theta: Any, size: Any, align_corners: bool = False) -> Any:
     """The grid for grid_sample() of an affine map of each image: places of the result, from -1 to 1, times theta.
-
     Shapes: theta (N, 2, 3) for size (N, C, H, W), the result (N, H, W, 2); (N, 3, 4) for (N, C, D, H, W). Raises ShapeError.
     >>> F.affine_grid(fp.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2)).tolist()
     [[[[-0.5, 0.0], [0.5, 0.0]]]]"""
@@ -75,8 +74,7 @@ def grid_sample(x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "
     Shapes: x (N, C, H, W) and grid (N, H', W', 2) give (N, C, H', W'); x (N, C, D, H, W) and grid (N, D', H', W', 3) likewise.
     Of "nearest" no gradient reaches the grid. Raises ShapeError, ValueError.
     >>> F.grid_sample(fp.tensor([[[[1.0, 3.0]]]]), fp.zeros(1, 1, 1, 2)).tolist()
-    [[[[2.0]]]]
-    """
+    [[[[2.0]]]]"""
     x, grid = tensors_of("grid_sample", x, grid)
     axes = x.ndim - 2
     if axes not in (2, 3) or grid.ndim != x.ndim or grid.shape[-1] != axes or len(x) != len(grid) or min(x.shape[2:]) < 1:

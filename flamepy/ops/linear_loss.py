@@ -115,8 +115,7 @@ def linear_cross_entropy(
     Shapes: x (..., width), weight (classes, width), bias (classes,), ids (...). Raises ShapeError, ValueError for a reduction other than
     "mean" and "sum" or a chunk that is no count, and what cross_entropy raises for ids. The options are cross_entropy's.
     >>> round(F.linear_cross_entropy(fp.zeros(3, 4), fp.ones(2, 4), [0, 1, 1]).item(), 4)
-    0.6931
-    """
+    0.6931"""
     name = "linear_cross_entropy"
     x, weight, target = tensors_of(name, x, weight, target)
     bias = None if bias is None else tensors_of(name, x, bias)[1]

@@ -71,11 +71,9 @@ define(
 @composed
 def logit(x: Any, eps: Any = None) -> Any:
     """log(x / (1 - x)), the inverse of sigmoid; with eps x is first limited to [eps, 1 - eps]. NaN outside [0, 1].
-
     Shapes: any; the result has that of x. Integers give float32.
     >>> [round(v, 4) for v in fp.logit(fp.tensor([0.5, 0.75])).tolist()]
-    [0.0, 1.0986]
-    """
+    [0.0, 1.0986]"""
     if eps is None:
         return logit_op(x)
     x, eps = Tensor.of("logit", x), checked_number("logit", "eps", eps)

@@ -98,11 +98,9 @@ def signbit(x: Any) -> Any:
 @composed
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
     """Whether |a - b| <= atol + rtol * |b|, or both are the same infinity, or NaN if equal_nan. Integers are compared in float64.
-
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
     >>> fp.isclose(fp.tensor([1.0, 1.1]), fp.tensor([1.000001, 1.0])).tolist()
-    [True, False]
-    """
+    [True, False]"""
     a, b = [x.detach() for x in tensors_of("isclose", a, b)]
     if not {a.dtype, b.dtype} & FLOATS:
         a, b = a.to(float64), b.to(float64)
@@ -136,8 +134,7 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None)
     What was replaced gets the gradient 0.
     Shapes: any; the result has that of x. Types: any; integers and bools have nothing to replace.
     >>> fp.nan_to_num(fp.tensor([1.0, float("nan"), float("inf")]), posinf=9.0).tolist()
-    [1.0, 0.0, 9.0]
-    """
+    [1.0, 0.0, 9.0]"""
     (x,) = tensors_of("nan_to_num", x)
     if x.dtype not in FLOATS:
         return x

@@ -30,8 +30,7 @@ def kept_sum(e, x, top, cols):
     """The sum of a row's exponentials, which stay in e; where e has room for a run alone, those of the last run do.
 
     A nest of loops is one function to the compiler: the same code, so the same bits, with a gradient and without. What is added up where it
-    is made need not be read back, which in vectors of another length has to wait for the writing.
-    """
+    is made need not be read back, which in vectors of another length has to wait for the writing."""
     total = wide(0.0)
     for first in range(0, cols, RUN):
         at = first if cols <= e.size else 0

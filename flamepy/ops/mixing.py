@@ -117,8 +117,7 @@ def mixup(x: Any, y: Any, alpha: float = 1.0, num_classes: int | None = None, tr
     Shapes: x (N, ...); labels y (N,), ids below num_classes, or (N, classes), soft; the results (N, ...) and (N, classes). Raises
     ShapeError, DTypeError, ValueError, IndexOutOfRange.
     >>> F.mixup(fp.ones(2, 1), [0, 1], num_classes=2, training=False)[1].tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
+    [[1.0, 0.0], [0.0, 1.0]]"""
     return mixed("mixup", x, y, alpha, num_classes, training, with_share)
 
 
@@ -130,6 +129,5 @@ def cutmix(x: Any, y: Any, alpha: float = 1.0, num_classes: int | None = None, t
     (Yun et al. 2019, arXiv:1905.04899; the arithmetic of torchvision.) The draws are of flamepy's random numbers.
     Shapes: x (N, ..., H, W); else as mixup(). Raises what that does.
     >>> F.cutmix(fp.ones(2, 1, 4, 4), [0, 1], num_classes=2)[0].shape
-    (2, 1, 4, 4)
-    """
+    (2, 1, 4, 4)"""
     return mixed("cutmix", x, y, alpha, num_classes, training, with_box)

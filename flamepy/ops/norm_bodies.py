@@ -138,8 +138,7 @@ def statistics(r, mean, rstd, x, more, near, d, square, eps, cols):
     its square.
 
     The mean is near + d, kept as two numbers: where a row lies far from zero, what rounding cuts off counts too. The variance is
-    square - d * d, as long as d is not large beside the deviations (Chan, Golub, LeVeque 1983); else sums are made again about the mean.
-    """
+    square - d * d, as long as d is not large beside the deviations (Chan, Golub, LeVeque 1983); else sums are made again about the mean."""
     var = square - d * d
     m = real(near + d)
     rest, s = d - (m - near), 1.0 / sqrt(var + eps)

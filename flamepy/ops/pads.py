@@ -161,8 +161,7 @@ def pad(x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
     value: what a constant is (0); pad(x, widths, 1.5) is short for it. x.pad() and F.pad() take PyTorch's flat widths, too.
     Shapes: before + n + after. Raises ShapeError, ValueError for an unknown mode.
     >>> fp.pad(fp.tensor([1.0, 2.0]), ((1, 2),)).tolist()
-    [0.0, 1.0, 2.0, 0.0, 0.0]
-    """
+    [0.0, 1.0, 2.0, 0.0, 0.0]"""
     return padded(x, widths, mode, value)
 
 
@@ -171,8 +170,7 @@ def flat_pad(x: Any, pad: Any, mode: Any = "constant", value: Any = None) -> Any
 
     Modes and errors: as flamepy.pad(). Shapes: before + n + after.
     >>> F.pad(fp.tensor([[1.0, 2.0]]), (1, 0)).tolist()
-    [[0.0, 1.0, 2.0]]
-    """
+    [[0.0, 1.0, 2.0]]"""
     x = Tensor.of("pad", x)
     return padded(x, from_flat(pad, x.ndim), mode, value)
 

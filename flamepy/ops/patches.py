@@ -44,7 +44,6 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
 @composed(home="functional")
 def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Any:
     """Columns added up where they were in images of output_size, the transpose of unfold().
-
     Shapes: x (N, C * rows * columns, positions) or without N; the result (N, C, *output_size). Raises ShapeError.
     >>> F.fold(fp.ones(2, 2), (1, 3), (1, 2)).tolist()
     [[[1.0, 2.0, 1.0]]]"""

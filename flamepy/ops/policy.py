@@ -50,7 +50,6 @@ def ppo_value_loss(
     values: Any, returns: Any, old_values: Any = None, *, clip: float = 0.2, reduction: str = "mean"
 ) -> Any:  # fmt: skip
     """(values - returns)^2 / 2; with `old_values` the larger one of that and of the same with values at most `clip` away from these.
-
     Shapes: all the same, else ShapeError. Raises ValueError for clip <= 0.
     >>> F.ppo_value_loss(fp.tensor([1.0]), [3.0]).item()
     2.0"""

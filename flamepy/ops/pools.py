@@ -154,8 +154,7 @@ def max_pool2d(
     with where in its image each number was, for max_unpool2d().
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
     >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
-    [[[4.0]]]
-    """
+    [[[4.0]]]"""
     return max_pool("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -215,8 +214,7 @@ def max_unpool2d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, pad
     output_size: where several sizes pool to that of x. Numbers that meet (windows that overlap) give their mean.
     Shapes: x and indices (N, C, H, W) or (C, H, W); the result (..., *output_size). Raises ShapeError, IndexOutOfRange.
     >>> F.max_unpool2d(fp.tensor([[[4.0]]]), fp.tensor([[[3]]]), 2).tolist()
-    [[[0.0, 0.0], [0.0, 4.0]]]
-    """
+    [[[0.0, 0.0], [0.0, 4.0]]]"""
     return max_unpool("max_unpool2d", x, indices, kernel_size, stride, padding, output_size)
 
 
@@ -312,8 +310,7 @@ def avg_pool2d(
     where nothing counts. divisor_override: what sums are divided by.
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
     >>> F.avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
-    [[[2.5]]]
-    """
+    [[[2.5]]]"""
     return avg_pool("avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -405,11 +402,9 @@ def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
 def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
     """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m. Of 1 it
     is the global average pool.
-
     Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
     >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
-    [[[2.5]]]
-    """
+    [[[2.5]]]"""
     return adaptive_avg("adaptive_avg_pool2d", x, output_size)
 
 

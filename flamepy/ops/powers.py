@@ -36,12 +36,10 @@ SOONER: dict[Any, Any] = {**POWERS, 3: third_power, -1: reciprocal}  # of floats
 @composed
 def pow(a: Any, b: Any) -> Any:
     """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
-
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for a negative power
     of integers.
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
-    [4.0, 9.0]
-    """
+    [4.0, 9.0]"""
     if isinstance(b, list | tuple):
         b = Tensor.of("pow", b, getattr(a, "device", None))
     if is_whole(b) and is_whole(a):

@@ -96,8 +96,7 @@ def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none.
     Shapes: the result is (..., n_out). Raises ShapeError, ValueError for a name that is no activation.
     >>> F.linear(fp.tensor([-3.0, 2.0]), fp.tensor([[1.0, 1.0], [0.0, 1.0]]), activation="relu").tolist()
-    [0.0, 2.0]
-    """
+    [0.0, 2.0]"""
     return layer(together((x, weight, bias, residual)), x, weight, bias, residual, activation, tracked)
 
 

@@ -70,8 +70,7 @@ def randint(
 ) -> Any:  # fmt: skip
     """Whole numbers from low up to, not including, high; of one bound, from 0 up to it (int64 unless said otherwise).
 
-    randint(low, high, size), as NumPy's, and as PyTorch's also randint(high, size). Raises ValueError for no numbers to choose from.
-    """
+    randint(low, high, size), as NumPy's, and as PyTorch's also randint(high, size). Raises ValueError for no numbers to choose from."""
     if size is None and isinstance(high, list | tuple):
         high, size = None, high
     first, last = (0, low) if high is None else (low, high)

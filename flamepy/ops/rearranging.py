@@ -176,7 +176,6 @@ def tile(x: Any, reps: Any, *rest: int) -> Any:
 @composed
 def repeat_interleave(x: Any, repeats: Any, axis: Any = None, *, output_size: int | None = None) -> Any:
     """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis.
-
     Shapes: n at the axis becomes n * repeats, or their sum, which is `output_size` if one is given. Also called repeat, as in NumPy. Raises
     ShapeError.
     >>> fp.repeat_interleave(fp.tensor([1, 2]), 2).tolist()

@@ -37,8 +37,7 @@ def interpolate(
     recompute_scale_factor.
     Shapes: x (N, C, ...) with one to three more axes; the result has these of the wanted size. Raises ShapeError, ValueError.
     >>> F.interpolate(fp.tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear", align_corners=False).tolist()
-    [[[1.0, 1.5, 2.5, 3.0]]]
-    """
+    [[[1.0, 1.5, 2.5, 3.0]]]"""
     x = Tensor.of("interpolate", x)
     axes = x.ndim - 2
     if axes not in (1, 2, 3):

@@ -51,15 +51,13 @@ def rope(
     interleaved: bool = False, axis: int = -2,
 ) -> Any:  # fmt: skip
     """Rows of x turned by their positions: rotary position embedding of queries or keys (Su et al. 2021, arXiv:2104.09864).
-
     Shapes: x (..., T, ..., D) with T at `axis`; the result has its shape. Position p turns pair i of the first `width` numbers (default:
     all) by p / scale * base^(-2 i / width). A pair is (i, i + width / 2), as in GPT-NeoX and Llama of Hugging Face, or with `interleaved`
     (2 i, 2 i + 1), as in the paper. Positions are offset, offset + 1, ... or `positions`: whole numbers of shape (T,), or of one that
     broadcasts to x.shape[:-1]. scale above 1 squeezes them (Chen et al. 2023, arXiv:2306.15595). 16-bit floats are computed in float32.
     Raises ShapeError, DTypeError.
     >>> [round(v, 4) for v in F.rope(fp.tensor([[1.0, 0.0], [1.0, 0.0]]))[1].tolist()]
-    [0.5403, 0.8415]
-    """
+    [0.5403, 0.8415]"""
     x = Tensor.of("rope", x)
     x = x if x.dtype in FLOATS else cast(x, np.dtype("float32"))
     if x.ndim < 2:

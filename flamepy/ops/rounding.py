@@ -91,8 +91,7 @@ def round(x: Any, decimals: int = 0) -> Any:
     Records a zero gradient.
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
-    [0.5, 2.5]
-    """
+    [0.5, 2.5]"""
     n = checked_int("round", "decimals", decimals)
     if n == 0:
         return rounded(x)
@@ -109,8 +108,7 @@ def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     A rounded quotient records a zero gradient.
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
     >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
-    [3.0, -3.0]
-    """
+    [3.0, -3.0]"""
     if rounding_mode is None:
         return pointwise.div(a, b)
     if rounding_mode not in ("trunc", "floor"):
@@ -127,8 +125,7 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     NaN stays NaN; its gradient is 0, as in PyTorch. A tensor as bound gets the gradient where x lies beyond it.
     Shapes: those of x and the bounds broadcast. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
-    [0.0, 0.5, 1.0]
-    """
+    [0.0, 0.5, 1.0]"""
     if min is None and max is None:
         raise ArgumentError("clamp: no bound: min=None, max=None. Give one of them.")
     numbers = all([bound is None or isinstance(bound, SCALARS) for bound in (min, max)])

@@ -190,11 +190,9 @@ softmax_row.beside, softmax_dx_row.beside = softmax_beside, softmax_dx_beside  #
 @custom(inputs=1, home="both")
 def softmax(x, axis=-1, dtype=None):
     """exp(x) / sum(exp(x)) along one axis, without overflow, of x in another dtype if one is given.
-
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     >>> fp.softmax(fp.tensor([0.0, 0.0])).tolist()
-    [0.5, 0.5]
-    """
+    [0.5, 0.5]"""
     x = x if dtype is None else in_type(x, dtype)
     return along_axis("softmax", softmax_row if x.dtype == x.spec.computed else half_softmax_row, axis, x)
 
@@ -254,11 +252,9 @@ log_softmax_row.beside, log_softmax_dx_row.beside = log_softmax_beside, log_soft
 @custom(inputs=1, home="both")
 def log_softmax(x, axis=-1, dtype=None):
     """log(softmax(x)) along one axis, accurate where softmax is tiny, of x in another dtype if one is given.
-
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
-    [-0.6931, -0.6931]
-    """
+    [-0.6931, -0.6931]"""
     return along_axis("log_softmax", log_softmax_row, axis, x if dtype is None else in_type(x, dtype))
 
 

@@ -58,8 +58,7 @@ def rowwise(name: str, body: Any, dx_body: Any = None, *, axis: int = -1, reduce
     body(r, y, *statistics, x, *attributes, rows, cols) writes its row of y, which has x's shape; with `reduces` it writes y[r] and the
     axis goes. A statistic is one number a row. dx_body(r, dx, *arrays, *attributes, rows, cols) writes its row of dx from what it names
     among g, x, y and the statistics: that is what the tape saves. Without it the op has no derivative; it has no second one in any case.
-    `attributes` are numbers with their usual values. For what is checked see definitions.py; raises ValueError and TypeError.
-    """
+    `attributes` are numbers with their usual values. For what is checked see definitions.py; raises ValueError and TypeError."""
     for key, value in attributes.items():
         if key in FIXED or not isinstance(value, SCALARS):
             raise TypeError(f"{name}: not an attribute: {key}={value!r}. Give numbers, under names other than {', '.join(FIXED)}.")

@@ -55,11 +55,9 @@ def positive(x: Any) -> Any:
 @composed
 def float_power(a: Any, b: Any) -> Any:
     """a to the power b, computed in float64, whatever their types.
-
     Shapes: those of a and b broadcast.
     >>> fp.float_power(fp.tensor([2, 3]), -1).numpy().round(4).tolist()
-    [0.5, 0.3333]
-    """
+    [0.5, 0.3333]"""
     a, b = [x if isinstance(x, SCALARS) else cast(x, float64) for x in (a, b)]
     return pow(a, b)
 

@@ -221,8 +221,7 @@ def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
     The default is NumPy's and the array API's; PyTorch's is correction=1, which unbiased=True is another name of.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
-    1.0
-    """
+    1.0"""
     return moments_of("var", x, axis, correction, keepdims, False)
 
 
@@ -232,9 +231,7 @@ def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
 
     Right also where the variance itself would be too large or too small for the type. The default is NumPy's and the array API's;
     PyTorch's is correction=1.
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
-    1.0
-    """
+    1.0"""
     return moments_of("std", x, axis, correction, keepdims, True)
