@@ -32,7 +32,7 @@ from ..ops.joining import cat
 from ..ops.rows import over_rows
 from ..ops.shape_more import tril
 from .host import matrices, on_host, quiet
-from .solving import substituted
+from .solving import inverse, substituted
 
 
 def lined(x: Any) -> Any:
@@ -64,6 +64,9 @@ def root_of(x):
 def root_dx(g, y):
     turn = product(y, g, True, False)
     twice = add(tril(turn), tril(turn, diagonal=-1))
+    if y.shape[-1] > 32:  # LAPACK inverts sooner than it solves two systems
+        low = inverse(y)
+        return mean_of_both(product(low, product(twice, low, False, False), True, False), 0.25)
     return mean_of_both(substituted(y, substituted(y, twice, False, False, True, False), False, False, False, True), 0.25)
 
 
@@ -347,27 +350,30 @@ def matrix_rank(x: Any, rtol: Any = None, hermitian: bool = False, *, atol: Any 
 
 
 @quiet
-def lapack_lstsq(a: np.ndarray, b: np.ndarray, rtol: float) -> tuple:
-    if a.ndim == b.ndim == 2:
+def lapack_lstsq(a: np.ndarray, b: np.ndarray, rtol: float, inverts: bool) -> tuple:
+    if not inverts and a.ndim == b.ndim == 2:
         x, _, rank, s = np.linalg.lstsq(a, b, rtol)
         return x, s, rank
     u, s, vh = np.linalg.svd(a, full_matrices=False)
     counts = s > rtol * s[..., :1]
-    return vh.mT @ ((u.mT @ b) * np.where(counts, 1.0 / s, 0.0)[..., None]), s, counts.sum(-1)
+    p = (vh.mT * np.where(counts, 1.0 / s, 0.0)[..., None, :]) @ u.mT
+    return (p @ b, s, counts.sum(-1), p) if inverts else (p @ b, s, counts.sum(-1))
 
 
 @custom(inputs=2, title="lstsq", internal=True)
-def least_squares(a, b, rtol=0.0):
-    """(x, singular values, rank as a float), as by pinv()."""
+def least_squares(a, b, rtol=0.0, *, tracked=()):
+    """(x, singular values, rank as a float); p: the pseudo-inverse of a."""
     *batch, m, n = a.shape
-    every = np.broadcast_shapes(tuple(batch), b.shape[:-2])
-    return on_host("lstsq", lapack_lstsq, (a, b), ((*every, n, b.shape[-1]), (*batch, min(m, n)), batch), rtol)
+    every, inverts = np.broadcast_shapes(tuple(batch), b.shape[:-2]), any(tracked)
+    shapes = ((*every, n, b.shape[-1]), (*batch, min(m, n)), batch, (*batch, n, m))
+    *found, last = on_host("lstsq", lapack_lstsq, (a, b), shapes if inverts else shapes[:3], rtol, inverts)
+    return (tuple(found), {"p": last}) if inverts else (*found, last)
 
 
-@least_squares.differentiable
-def least_squares_dx(gs, a, b, wanted, rtol):
+@least_squares.backward
+def least_squares_dx(gs, a, b, p, wanted):
     gx, gs_, _ = gs
-    p, da = pseudo_inverse(a, rtol, 0.0, False), None
+    da = None
     if gx is not None and wanted[0]:
         da = sum_to(pseudo_inverse_dx(product(gx, b, False, True), a, p), a.shape)
     if gs_ is not None:
@@ -375,6 +381,11 @@ def least_squares_dx(gs, a, b, wanted, rtol):
         ds = product(mul(u, lined(gs_)), vh, False, False)
         da = ds if da is None else add(da, ds)
     return da, None if gx is None else product(p, gx, True, False)
+
+
+@least_squares.graph
+def least_squares_ddx(gs, a, b, wanted, rtol):
+    return least_squares_dx(gs, a, b, pseudo_inverse(a, rtol, 0.0, False), wanted)
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
