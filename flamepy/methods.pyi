@@ -473,7 +473,7 @@ class Methods(TensorMethods):
         """0 below zero, 1 above, b where a is 0; NaN for NaN. See flamepy.heaviside."""
     # flamepy/ops/counting.py: histc
     def histc(self, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
-        """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one. See flamepy.histc."""
+        """How many numbers lie in each of `bins` equal parts from min to max, or where both are alike between x's own least and largest one. See flamepy.histc."""
     # flamepy/ops/stacking.py: hstack
     def hstack(self) -> Tensor:
         """Tensors side by side: along the second axis, those of one axis along it. See flamepy.hstack."""

@@ -191,6 +191,6 @@ LOSSES_INTERNAL = {
     "row_ctc": "ctc_loss", "chunked_loss": "linear_cross_entropy", "swiglu_op": "swiglu", "geglu_op": "geglu", "reglu_op": "reglu",
     "row_nll": "nll_loss", "kl": "kl_div", "kl_log": "kl_div", "poisson": "poisson_nll_loss", "poisson_log": "poisson_nll_loss",
     "stirling": "poisson_nll_loss", "gaussian": "gaussian_nll_loss", "focal": "sigmoid_focal_loss",
-    "soft_margin": "soft_margin_loss", "gap": "multi_margin_loss",
+    "soft_margin": "soft_margin_loss", "row_margin": "multi_margin_loss", "row_labels": "multilabel_margin_loss",
 }
 # fmt: on

@@ -84,6 +84,7 @@ def test_a_range_that_is_not_finite_has_no_parts() -> None:
     for x in ([NAN, 1.0], [INF, 1.0]):
         assert np.isnan(fp.histc(fp.tensor(x), 3).numpy()).all()
     assert fp.histc(fp.tensor([NAN, 1.0, 2.0]), 2, 0, 3).tolist() == [1.0, 1.0]
+    assert fp.histc(fp.tensor([1.0, 2.0, 5.0]), 2, 3, 3).tolist() == [2.0, 1.0]  # ends that are alike: x's own, as in PyTorch
 
 
 def test_a_read_on_the_host_is_called_by_the_op_s_name() -> None:

@@ -174,7 +174,7 @@ def test_probabilities_are_compared_on_the_gpu_too(gpu):
     w = fp.Parameter(fp.ones(2, device="cuda"))
     F.binary_cross_entropy(fp.tensor([0.5, 1.5], device="cuda"), fp.tensor([1.0, 0.0], device="cuda"))
     w.apply_update(fp.ones(2, device="cuda"))
-    with pytest.raises(ValueError, match=r"not probabilities: from 0\.5 to 1\.5"):
+    with pytest.raises(ValueError, match="no probability: element"):
         gpu.synchronize()
     assert w.tolist() == [1.0, 1.0]
     F.binary_cross_entropy(fp.tensor([0.0, 1.0], device="cuda"), fp.tensor([1.0, 0.0], device="cuda"))

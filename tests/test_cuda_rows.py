@@ -86,20 +86,21 @@ def test_cross_entropy_and_its_gradient(dtype: Any, cols: int, at: int, mean: bo
     many, wide = 3 if cols > 2000 else 11, computed(dtype)
     x, ids = 3 * draw(2, many, cols, dtype=dtype), np.random.default_rng(cols).integers(0, cols, many)
     ids[1] = -100
-    t = leaf(x)
-    losses = torch.nn.functional.cross_entropy(t, torch.tensor(ids), reduction="none", label_smoothing=smoothing)
+    t, weight = leaf(x), None if mean else 1 + draw(11, cols, dtype=wide) ** 2
+    given = None if mean else torch.tensor(weight.astype(float64))
+    losses = torch.nn.functional.cross_entropy(t, torch.tensor(ids), given, reduction="none", label_smoothing=smoothing)
     g = np.full(1, 0.75, wide) if mean else draw(3, many, dtype=wide)
     losses.backward(torch.tensor(np.broadcast_to(g / (many - 1 if mean else 1), many).astype(float64)))
     small, size, found, one = wide.type(smoothing), x.size, np.array([-1, 0, many - 1]), (many, wide)
     if wide == dtype:
         consts = small, wide.type(0), -100, mean, many, cols
-        loss, dx = run(loss_bodies.cross_entropy_row, [one, (size, wide)], [x, ids, found], consts, wide, at)
+        loss, dx = run(loss_bodies.cross_entropy_row, [one, (size, wide)], [x, ids, found, weight], consts, wide, at)
         dx = dx.reshape(many, cols) * g[:, None]
     else:
         consts = small, wide.type(0), -100, many, cols
-        loss, kept = run(loss_bodies.half_cross_entropy_row, [one, (2 * many, wide)], [x, ids], consts, wide, at)
+        loss, kept = run(loss_bodies.half_cross_entropy_row, [one, (2 * many, wide)], [x, ids, weight], consts, wide, at)
         consts = small, wide.type(0), -100, mean, not mean, many, cols
-        (dx,) = run(loss_bodies.half_cross_entropy_dx_row, [(size, wide)], [g, x, ids, found, kept], consts, wide, at)
+        (dx,) = run(loss_bodies.half_cross_entropy_dx_row, [(size, wide)], [g, x, ids, found, kept, weight], consts, wide, at)
     close(loss, losses.detach().numpy(), wide)
     close(dx.reshape(-1), t.grad.numpy(), wide, np.abs(g).max() / (many - 1 if mean else 1))
 
@@ -160,7 +161,7 @@ def test_rows_with_nan_and_infinities(cols: int) -> None:
     assert np.isnan(found[[0, 1, 3]]).all() and (found[2, ::2] == 0).all()
     close(found[[2, 4, 5]].reshape(-1), exact[[2, 4, 5]], float32)
     ids = np.zeros(6, np.int64) + 1
-    ins, consts = [x, ids, np.array([-1, 0, 6])], (float32.type(0), float32.type(0), -100, True, 6, cols)
+    ins, consts = [x, ids, np.array([-1, 0, 6]), None], (float32.type(0), float32.type(0), -100, True, 6, cols)
     loss, _ = run(loss_bodies.cross_entropy_row, [(6, float32), None], ins, consts, float32)
     assert np.isnan(loss[[0, 1, 3]]).all()
     close(loss[[2, 4, 5]], -np.log(exact[[2, 4, 5], 1]), float32)

@@ -46,11 +46,9 @@ class Cotangents:
 
 def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
     """Gradients of `loss` with respect to every leaf that requires grad and reaches it.
-
     `gradient` is the cotangent of `loss` (its shape; 1 for a loss of one element). `retain_graph` keeps saved values for another
     backward; `create_graph` (implies it) also records the backward itself, so that gradients can be differentiated. Returns a
-    GradientMap and touches no `.grad`. Raises GradientError, VersionError, ShapeError or DeviceError before anything is changed.
-    """
+    GradientMap and touches no `.grad`. Raises GradientError, VersionError, ShapeError or DeviceError before anything is changed."""
     seed = seed_of(loss, gradient)
     if seed is None:
         seed = like(loss, dtype=loss.spec.computed)

@@ -159,11 +159,9 @@ def custom(
 ) -> Any:  # fmt: skip
     """Decorator: make an op of `forward`; what stands under its name afterwards is the op, which is called like a function. See the top
     of this file.
-
     kind: "float", "number" or "any" bring inputs to one dtype (inputs.coerce); "as is" leaves each as it came. title: what a tape shows.
     home: see op.publish(). internal: only flamepy's own functions call it, with every argument by position and attributes in a fixed
-    form.
-    """
+    form."""
     if forward is None:
         return partial(custom, name=name, inputs=inputs, kind=kind, home=home, title=title, internal=internal)
     op = Custom(forward, name or forward.__name__, inputs, kind, title, internal)

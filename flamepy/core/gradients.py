@@ -25,10 +25,8 @@ def scale_buffer(buffer: Any, factor: float, by: str) -> None:
 
 class GradientMap:
     """Gradients by tensor id, in the order they were inserted.
-
     `names` maps ids to names for error texts. `others` holds the ids of tensors that are no Parameters, and whether they are leaves:
-    clipping leaves them alone where there are Parameters.
-    """
+    clipping leaves them alone where there are Parameters."""
 
     def __init__(self) -> None:
         self._gradients: dict[int, Any] = {}

@@ -36,11 +36,9 @@ def check_one_device(op: Op, specs: Sequence[Any]) -> None:
 
 def coerce(name: str, args: Sequence[Any], kind: str, place: Any = None) -> tuple[Sequence[Any], np.dtype, Device]:
     """Inputs as Tensors of one dtype (Python scalars stay scalars of the type it is computed in), that dtype, the device.
-
     Beside other floats, those that are stored in fewer bits stay as they are: the dtype is then what they are computed in. kind: "float"
     turns integers into float32, "number" also computes integers as they are, "any" takes bools as well. place: the device where there is
-    no Tensor among them.
-    """
+    no Tensor among them."""
     found: list[Any] = list(args)
     device = next((x.device for x in args if isinstance(x, Tensor)), None)
     if device is None:

@@ -231,10 +231,8 @@ attach(CoreMethods)
 # ---- tensors of data ------------------------------------------------------------------------------------------------------------
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of `data`: numbers, nested lists, a NumPy array, a Tensor.
-
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
-    data or a dtype that is not supported, or a number that does not fit an integer dtype, ShapeError for lists of uneven length.
-    """
+    data or a dtype that is not supported, or a number that does not fit an integer dtype, ShapeError for lists of uneven length."""
     t: Tensor = Door.tensor(data, None if dtype is None else as_dtype(dtype), device_of(device))
     return t.requires_grad_() if requires_grad else t
 

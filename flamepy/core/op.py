@@ -54,9 +54,7 @@ def launch(
     dtype: np.dtype | None = None,
 ) -> None:  # fmt: skip
     """Have the device do what `name` says, on Tensors: outs first, then ins (Tensors, numbers, None), then constants.
-
-    What `dtype`, by default that of the first out, is computed in types the formula's constants.
-    """
+    What `dtype`, by default that of the first out, is computed in types the formula's constants."""
     first = outs[0]
     buffers = [None if t is None else t.buffer for t in outs]
     taken = [t.buffer if isinstance(t, Tensor) else t for t in ins]

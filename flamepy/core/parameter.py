@@ -50,9 +50,7 @@ else:
 
 class Parameter(Trained):
     """A trainable tensor. Its `id` never changes; `set_data`, `update`, `apply_update` and optimizers write into its memory.
-
-    Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers.
-    """
+    Made from a Tensor, an array or nested lists (copied). Raises DTypeError for integers."""
 
     is_parameter = True
 

@@ -162,16 +162,13 @@ def pointwise(
     name: str, formula: Any, *rules: Any, kind: str = "float", out: np.dtype | None = None, home: str = "", masks: int = 0, title: str = "",
 ) -> Any:  # fmt: skip
     """Define an op that applies `formula` to every element, broadcasting its inputs; returns the function to call.
-
     rules[i] is the derivative for input i (None: not differentiable there; no rules at all: not differentiable). In a rule's signature
     attributes come last. kind: "float" computes integers in float32, "number" as they are, "any" takes bools too. out: the result's
     dtype when it is not that of the inputs (then the op records nothing). masks: 1 if the first input is a bool mask. title: what a
     tape shows. home: where it is published, for flamepy's own ops (see publish()).
-
     The numbers and functions that formula and rules read from their module are taken as they are now. A user's op may be defined again
     under its name; then the new one counts. Raises ValueError (TypeError for what is no function) for one of flamepy's names, for a rule
-    that names something unknown or uses a word that Tensors do not have, and for what cannot be compiled: see definitions.py.
-    """
+    that names something unknown or uses a word that Tensors do not have, and for what cannot be compiled: see definitions.py."""
     formula = Door.checked(name, formula)
     rules = tuple([None if rule is None else Door.checked(name, rule) for rule in rules])
     if rules and len(rules) != len(arguments(formula)[0]):

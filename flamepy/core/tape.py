@@ -43,12 +43,10 @@ def file_line(where: tuple[Any, int]) -> str:
 
 class TapeEntry:
     """One recorded op.
-
     `call` says what is the same for all calls like it: the op, the specs of inputs and outputs, the names of saved values (call.py).
     `operands` tells what each input was: the id of a tensor, a number, or None; `inputs`, where a gradient flows on to: the entry that
     made it, the leaf itself, or None; `slots`, which output of its entry each was. `values` are the saved ones: buffers, numbers or
-    None; `versions`, how often each buffer was written when it was saved.
-    """
+    None; `versions`, how often each buffer was written when it was saved."""
 
     # Class values are what almost every entry has.
     hooks: dict[int, list[Callable]] | None = None

@@ -22,10 +22,8 @@ else:
 
 class Tensor(Methods):
     """Numbers on a device. Make one with `flamepy.tensor(data)`; see flamepy.creation for zeros, randn and the like.
-
     A tensor is always contiguous. `id` is its key in a GradientMap. A leaf has no entry; the result of an op on tracked
-    tensors has one.
-    """
+    tensors has one."""
 
     # Class values are what almost every tensor has. What each op reads is set below: that is faster than finding it in the class.
     name: str = ""

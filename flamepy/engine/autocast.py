@@ -153,13 +153,11 @@ def without_device(init: Any) -> Any:
 
 class autocast(ContextDecorator):
     """autocast(dtype=bfloat16, enabled=True): a context, and a decorator, in which products of float32 numbers are computed from 16 bits.
-
     matmul, linear layers, convolutions and attention round their inputs to `dtype` (bfloat16 or float16) and give it; softmax,
     log_softmax, sums, means and losses of 16-bit inputs give float32; everything else follows its inputs. Parameters stay float32, and so
     do their gradients, so nothing needs a GradScaler. Call backward() inside or outside: it does what the forward pass asked for. Blocks
     nest; autocast(enabled=False) goes back to the inputs' own types. It holds for this thread. A captured step follows the block that it
-    is called in. A layer with a compute_dtype of its own goes by that. Raises DTypeError for another dtype.
-    """
+    is called in. A layer with a compute_dtype of its own goes by that. Raises DTypeError for another dtype."""
 
     @without_device
     def __init__(self, dtype: Any = bfloat16, enabled: bool = True):

@@ -122,11 +122,9 @@ class Cotangents(plain.Cotangents):
 
 def backward(loss: Any, gradient: Any | None = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
     """Gradients of `loss` with respect to every leaf that requires grad and reaches it: a GradientMap. It touches no `.grad`.
-
     `gradient` is the cotangent of `loss` (its shape; 1 for a loss of one element). `retain_graph` keeps saved values for another
     backward; `create_graph` (implies it) also records the backward itself. Raises what core/backward.py's raises, before anything is
-    changed; what a hook or another function of yours raises leaves everything as it was, too: run it again.
-    """
+    changed; what a hook or another function of yours raises leaves everything as it was, too: run it again."""
     seed = seed_of(loss, gradient)
     hooks = [loss] if loss.entry is None and loss.hooks else []
     entries = reachable(loss.entry, hooks)

@@ -18,15 +18,12 @@ from .named_map import NamedMap, add_to_buffer
 
 class GradientMap(NamedMap):
     """Gradients by tensor id, in the order they were inserted.
-
     `names` and `others`: as in core/gradients.py. `spans` lists (span of parameters, span of their gradients) for packed
     parameters whose gradients are all here and still in that span (`whole_map`: and no other Parameter has one); any change of the set
     of gradients empties it. `private` says that no gradient was handed out yet; `factor` is a clip factor that is still to be
     applied; `mark` says whether a step may use these gradients (both: formula/clip.py), `scaled` by which scale the loss was multiplied.
-
     Pickled and copied together with its parameters, in whatever they are, a map names their copies. Alone, it names the tensors it
-    named before, also when it comes back from another process.
-    """
+    named before, also when it comes back from another process."""
 
     def __init__(self) -> None:
         self._gradients, self.names, self.others = {}, {}, {}  # without a call of super(): for each backward

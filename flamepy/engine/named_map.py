@@ -78,10 +78,8 @@ class NamedMap(gradients.GradientMap):
     # ---- changing ------------------------------------------------------------------------------------------------------------------
     def insert(self, key: Any, gradient: Any) -> None:
         """Store this gradient (no copy of a Tensor), replacing any other.
-
         Raises ShapeError or DeviceError if it does not fit the tensor given as key (an id says nothing of its tensor), DTypeError if it
-        is neither a Tensor nor an array.
-        """
+        is neither a Tensor nor an array."""
         key = self.sized("insert", key)
         self.put(key, self.fitting("insert", key, gradient, None if isinstance(key, int) else key))
 

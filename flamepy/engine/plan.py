@@ -71,11 +71,9 @@ forgetting.append(forget_seen)
 
 class Planned(Call):
     """What all calls of one kind have in common, and how to do one.
-
     `run` takes the inputs' buffers and numbers and appends the buffers it made; `places` says which of inputs, made buffers and
     `constants`, in this order, are the results, and `keeps` which are saved. `tensors`: the inputs that are some; `others`: those that no
-    gradient flows to; `guarded`: which saved values somebody else may overwrite: inputs and the result.
-    """
+    gradient flows to; `guarded`: which saved values somebody else may overwrite: inputs and the result."""
 
     outs: tuple[Spec, ...]
     saved: tuple[tuple[str, Spec | None], ...]

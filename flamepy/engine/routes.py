@@ -57,6 +57,8 @@ PART: dict[type, Callable[[Any], Any]] = {  # what a value of each type is known
 
 def part(value: Any) -> Any:
     """How an argument takes part in the key of a call. Raises KeyError for what may not."""
+    if type(value) is str or type(value) is int or value is None:  # the usual ones: NumPy's isinstance() takes its time
+        return value
     return value.spec if isinstance(value, Tensor) else value if isinstance(value, np.dtype) else PART[type(value)](value)
 
 
@@ -79,10 +81,14 @@ def routed(plain: Made) -> Made:
             elif len(args) == 2:
                 a, b = args
                 key = a.spec if isinstance(a, Tensor) else part(a), b if type(b) is int else b.spec if isinstance(b, Tensor) else part(b)
+            elif len(args) == 3:
+                a, b, c = args
+                key = a.spec if isinstance(a, Tensor) else part(a), b.spec if isinstance(b, Tensor) else part(b)
+                key = *key, c.spec if isinstance(c, Tensor) else part(c)
             else:
                 key = tuple([a.spec if isinstance(a, Tensor) else a if type(a) is int else part(a) for a in args])
-            if options:
-                key = (key, *options, *map(part, options.values()))
+            for name, value in options.items():
+                key = key, name, value if type(value) is str else part(value)
             route = known.get(key, 0)
         except (KeyError, RecursionError):
             return plain(*args, **options)
@@ -91,18 +97,23 @@ def routed(plain: Made) -> Made:
             if y is not None:
                 return y
             route = 2
-        if route < 2 or route >= TRIES:
-            if route < 2 and len(known) >= MOST:
-                known.clear()
-            known[key] = route + (route < 2)
-            return plain(*args, **options)
-        known[key] = route + 1
-        watch = Watch((*args, *options.values()))
-        y = watch.watched(plain, args, options)
-        known[key] = watch.route(y) or known[key]
-        return y
+        return watched(plain, known, key, route, args, options)
 
     return called(function, plain.__name__)  # type: ignore[no-any-return]
+
+
+def watched(plain: Any, known: dict[Any, Any], key: Any, came: int, args: tuple, options: dict[str, Any]) -> Any:
+    """A call that has no route yet; once it came often enough it is watched for one, which goes into `known`."""
+    if came < 2 or came >= TRIES:
+        if came < 2 and len(known) >= MOST:
+            known.clear()
+        known[key] = came + (came < 2)
+        return plain(*args, **options)
+    known[key] = came + 1
+    watch = Watch((*args, *options.values()))
+    y = watch.watched(plain, args, options)
+    known[key] = watch.route(y) or known[key]
+    return y
 
 
 # ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
@@ -123,8 +134,8 @@ def made_once(plain: Made, like: bool = False) -> Made:
             return plain(*args, **options)
         try:
             key: Any = tuple([a if type(a) is int else a.spec if like and a is args[0] else number_part(a) for a in args])
-            if options:
-                key = (key, *options, *map(number_part, options.values()))
+            for name, value in options.items():
+                key = key, name, number_part(value)
             found = known.get(key, 0)
         except (KeyError, AttributeError):
             return plain(*args, **options)
@@ -152,7 +163,7 @@ def number_part(value: Any) -> Any:
     """part() of what holds no tensor, whose numbers may be others next time."""
     if type(value) in (tuple, list):
         return (type(value), *value) if {*map(type, value)} <= WHOLE else PART[dict]
-    return value if isinstance(value, np.dtype) else PART[type(value)](value)
+    return value if type(value) not in PART and isinstance(value, np.dtype) else PART[type(value)](value)
 
 
 # ---- watching a call -------------------------------------------------------------------------------------------------------------

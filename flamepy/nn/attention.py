@@ -22,10 +22,8 @@ from .norm import LayerNorm, RMSNorm, normed
 
 class RotaryEmbedding(Module):
     """Queries and keys turned by their positions, so that their products depend on distances (Su et al. 2021, arXiv:2104.09864).
-
     width: how many numbers of a row are turned (None: all); base, scale and interleaved: see nn.functional.rope. No parameters. Goes into
-    MultiHeadAttention(rope=...), or stands alone.
-    """
+    MultiHeadAttention(rope=...), or stands alone."""
 
     def __init__(self, width: int | None = None, base: float = 10000.0, *, scale: float = 1.0, interleaved: bool = False):
         self.rotary_width = None if width is None else size("RotaryEmbedding", "width", width, 2)
@@ -45,15 +43,12 @@ class RotaryEmbedding(Module):
 
 class MultiHeadAttention(Module):
     """Attention of `heads` heads, each width / heads wide (Vaswani et al. 2017, arXiv:1706.03762).
-
     Call it with x (..., T, width) for self-attention, or with q (..., L, width), k and v (..., S, width). With `causal` row i sees rows
     0 to i alone, as a language model must; without, all of them. One linear layer `qkv` makes queries, keys and values, `proj` joins
     the heads. Starts as PyTorch's MultiheadAttention does. Raises ShapeError unless heads divides width, and kv_heads heads.
-
     kv_heads: so many heads of keys and values, each for heads / kv_heads of the queries' (Ainslie et al. 2023, arXiv:2305.13245). rope: a
     RotaryEmbedding for queries and keys, or True for one as it starts. qk_norm: an RMSNorm of each head's queries and of its keys, before
-    that (Henry et al. 2020, arXiv:2010.04245).
-    """
+    that (Henry et al. 2020, arXiv:2010.04245)."""
 
     def __init__(
         self, width: int, heads: int, *, causal: bool = False, bias: bool = True, kv_heads: int | None = None, rope: Any = None,
@@ -84,10 +79,8 @@ class MultiHeadAttention(Module):
 
     def forward(self, q: Any, k: Any = None, v: Any = None, *, attn_mask: Any = None, is_causal: bool | None = None) -> Any:
         """q (..., L, width), k and v (..., S, width), both None for self-attention -> (..., L, width).
-
         `attn_mask` broadcasts against (..., heads, L, S): False (or -inf) hides a key from a row. `is_causal` overrides the layer's
-        `causal` for this call. Raises ShapeError where sizes don't fit, ValueError for a mask and causal together.
-        """
+        `causal` for this call. Raises ShapeError where sizes don't fit, ValueError for a mask and causal together."""
         return self.proj(self.heads_joined(q, k, v, attn_mask, is_causal))
 
     def add_to(self, residual: Any, *args: Any, **options: Any) -> Any:
@@ -152,10 +145,8 @@ def yes_or_no(layer: str, causal: Any) -> bool:
 
 class TransformerBlock(Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): layer norm first, an MLP four times as wide with gelu between.
-
     `causal` has no default: True for a language model, where no row may see a later one, False where each row sees all. `dropout` acts
-    on what each half adds; `kv_heads`, `rope` and `qk_norm`: see MultiHeadAttention. Raises ShapeError unless heads divides width.
-    """
+    on what each half adds; `kv_heads`, `rope` and `qk_norm`: see MultiHeadAttention. Raises ShapeError unless heads divides width."""
 
     def __init__(
         self, width: int, heads: int, *, causal: bool, dropout: float = 0.0, bias: bool = True, kv_heads: int | None = None,

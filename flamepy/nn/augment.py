@@ -73,8 +73,6 @@ class MixUp(Mixing):
 
 class CutMix(Mixing):
     """While training, put a box of another sample into each, and mix the labels by its area: F.cutmix().
-
-    CutMix(alpha=1.0, num_classes=None); batches (N, ..., H, W).
-    """
+    CutMix(alpha=1.0, num_classes=None); batches (N, ..., H, W)."""
 
     function = staticmethod(F.cutmix)

@@ -89,10 +89,8 @@ class BatchNorm(RunningNorm):
 
 class BatchNorm1d(BatchNorm):
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x (N, C) or (N, C, L) (Ioffe & Szegedy 2015, arXiv:1502.03167).
-
     While training, mean and variance are the batch's, and the running ones move towards them by `momentum` (None: they are the mean of all
-    batches so far); after eval() it is these. Without them (track_running_stats=False) it is always the batch's.
-    """
+    batches so far); after eval() it is these. Without them (track_running_stats=False) it is always the batch's."""
 
     axes = (2, 3)
 
@@ -131,9 +129,7 @@ class InstanceNorm(RunningNorm):
 
 class InstanceNorm1d(InstanceNorm):
     """BatchNorm1d of each example by itself, x (N, C, L) or (C, L) (Ulyanov et al. 2016, arXiv:1607.08022).
-
-    Without weights and running statistics unless they are asked for.
-    """
+    Without weights and running statistics unless they are asked for."""
 
     axes = (2, 3)
 

@@ -83,9 +83,7 @@ class ModuleList(Module):
 
 class Sequential(ModuleList):
     """Modules applied one after the other: Sequential(Linear(2, 8), ReLU(), Linear(8, 1)), or of a dict, whose keys are their names.
-
-    A Linear and the activation after it are one launch.
-    """
+    A Linear and the activation after it are one launch."""
 
     def __init__(self, *modules: Any):
         named = len(modules) == 1 and isinstance(modules[0], Mapping)

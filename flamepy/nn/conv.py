@@ -68,9 +68,7 @@ class Convolution(Windows):
 
     def forward(self, x: Any) -> Any:
         """x (N, in_channels, ...) -> (N, out_channels, ...), each axis (size + 2 padding - dilation (window - 1) - 1) // stride + 1.
-
-        Raises ShapeError where the channels differ or the window is larger than what it slides over.
-        """
+        Raises ShapeError where the channels differ or the window is larger than what it slides over."""
         padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = self.bordered(x), 0
@@ -91,9 +89,7 @@ class Conv1d(Convolution, op="conv1d"):
 
 class Conv2d(Convolution, op="conv2d"):
     """A convolution of images; weight is (out_channels, in_channels / groups, rows, columns).
-
-    weight and bias start uniform in +-1 / sqrt(in_channels / groups * rows * columns).
-    """
+    weight and bias start uniform in +-1 / sqrt(in_channels / groups * rows * columns)."""
 
 
 class Conv3d(Convolution, op="conv3d"):

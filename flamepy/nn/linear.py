@@ -36,9 +36,7 @@ def flags(layer: str, **given: Any) -> None:
 
 class Linear(Module):
     """x @ weight.T + bias: (..., in_features) -> (..., out_features); weight is (out_features, in_features).
-
-    Both start uniform in +-1 / sqrt(in_features).
-    """
+    Both start uniform in +-1 / sqrt(in_features)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
         self.in_features = size("Linear", "in_features", in_features)
@@ -83,9 +81,7 @@ class Linear(Module):
 
 class Embedding(Module):
     """Rows of weight (num_embeddings, embedding_dim) at integer ids; starts normal with mean 0, deviation 1.
-
-    padding_idx: the id of a row that starts at 0 and gets no gradient.
-    """
+    padding_idx: the id of a row that starts at 0 and gets no gradient."""
 
     padding_idx: int | None = None
 
@@ -186,9 +182,7 @@ class Identity(Module):
 
 class Bilinear(Module):
     """x1 @ weight[o] @ x2 + bias[o]; weight is (out_features, in1_features, in2_features).
-
-    weight and bias start uniform in +-1 / sqrt(in1_features).
-    """
+    weight and bias start uniform in +-1 / sqrt(in1_features)."""
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None,

@@ -27,10 +27,8 @@ from .module import Module
 
 class LoRA(Linear):
     """linear(x) + (x @ A.T @ B.T) * alpha / rank, with the linear layer's own weight and bias, which are frozen.
-
     A (rank, in_features) starts uniform in +-1 / sqrt(in_features), as in the paper's code, B (out_features, rank) at zero; `alpha` is
-    the rank unless given. Names stay: weight, bias, and beside them A and B. Raises StateError for a layer that does more than Linear.
-    """
+    the rank unless given. Names stay: weight, bias, and beside them A and B. Raises StateError for a layer that does more than Linear."""
 
     def __init__(self, linear: Linear, rank: int, alpha: float | None = None):
         check_plain(linear)
@@ -83,10 +81,8 @@ def check_plain(linear: Any) -> None:
 
 def lora(model: Module, pattern: str, rank: int, alpha: float | None = None) -> list[str]:
     """Put LoRA in the place of each Linear whose name matches the glob, and freeze all else; returns their names.
-
     Layers that are LoRA already stay, and so do their A and B. `model.unfreeze(pattern)` trains others too. An optimizer built before does
-    not know the new parameters. Raises StateError, with the names there are, where no plain Linear matches.
-    """
+    not know the new parameters. Raises StateError, with the names there are, where no plain Linear matches."""
     linears = {name: m for name, m in checked_model("lora", model).named_modules() if type(m) is Linear and name}
     names = fnmatch.filter(linears, str(pattern))
     if not names:

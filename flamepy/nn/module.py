@@ -175,10 +175,8 @@ class Module(PortedModule):
 
     def register_buffer(self, name: str, data: Any, persistent: bool = True) -> None:
         """Make self.NAME a Tensor of the state that is not trained: state_dict() has it unless `persistent` is False, to() moves it.
-
         self.NAME.set_data(value) writes into it, in a captured step too. Another Tensor assigned later is the buffer then. Raises
-        StateError for a name that is taken.
-        """
+        StateError for a name that is taken."""
         if not isinstance(name, str) or not name.isidentifier() or hasattr(self, name):
             raise StateError(f"register_buffer: not a free name: {name!r}. Use another, or assign to the buffer that is there.")
         t = data if isinstance(data, Tensor | None) else tensor(data)
@@ -244,10 +242,8 @@ class Module(PortedModule):
     # ---- modes, gradients, state -----------------------------------------------------------------------------------------
     def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Module:
         """Change the float type of all parameters and buffers, or move them to a device, or both: to(device, dtype); returns self.
-
         Parameters stay the same objects with the same ids, packed ones are packed again; optimizers follow with their state, a
-        captured step has to be captured again. Buffers of integers keep their type.
-        """
+        captured step has to be captured again. Buffers of integers keep their type."""
         if target is not None:
             dtype, device = asked_for(target, dtype, device)
         if hasattr(dtype, "dtype") and not isinstance(dtype, type):  # NumPy would take its dtype
@@ -298,9 +294,7 @@ class Module(PortedModule):
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Overwrite the parameters, see ParameterDict.load_state_dict, and the buffers, in place.
-
-        What is shared may be under all of its names, as in PyTorch's states, or under one of them.
-        """
+        What is shared may be under all of its names, as in PyTorch's states, or under one of them."""
         params, places = self.params, self.buffer_places(persistent=True)
         if any([name not in params and name not in places for name in checked_dict("load_state_dict", state)]):
             state = one_name_each(state, self.other_names())

@@ -44,12 +44,10 @@ def one_name_each(state: dict[str, Any], others: dict[str, str]) -> dict[str, An
 
 def from_torch_names(state: dict[str, Any]) -> dict[str, Any]:
     """A state_dict of PyTorch's with our names, values as they are: model.load_state_dict(nn.from_torch_names(theirs.state_dict())).
-
     Linear, Embedding, convolutions, norms with their running statistics and Sequential have the same names and layouts in both.
     MultiheadAttention's in_proj_weight, in_proj_bias and out_proj become qkv and proj of MultiHeadAttention. TransformerEncoderLayer
     (norm_first=True, activation="gelu", dim_feedforward four times d_model) becomes TransformerBlock: self_attn is attn, linear1 is
-    mlp.0, linear2 is mlp.2. Names that are attributes of your own model are left alone.
-    """
+    mlp.0, linear2 is mlp.2. Names that are attributes of your own model are left alone."""
     state = checked_dict("from_torch_names", state)
     blocks = {name.removesuffix("self_attn.in_proj_weight") for name in state if name.endswith("self_attn.in_proj_weight")}
     heads = {name.removesuffix("in_proj_weight") for name in state if name.endswith("in_proj_weight")}
@@ -60,12 +58,9 @@ def from_torch_names(state: dict[str, Any]) -> dict[str, Any]:
 
 def from_torch(module: Any, theirs: Any, strict: bool = True) -> Any:
     """Load a module of PyTorch's, or its state_dict, into one of flamepy's that is built alike, by names, buffers too; returns `module`.
-
     Names are brought to ours by from_torch_names() where they are not ours already. Raises StateError, ShapeError as load_state_dict()
     does, and then nothing is loaded; strict=False takes what both have.
-
-        model = nn.from_torch(ours, torchvision.models.resnet18(weights="DEFAULT")).eval()
-    """
+        model = nn.from_torch(ours, torchvision.models.resnet18(weights="DEFAULT")).eval()"""
     state = theirs.state_dict() if callable(getattr(theirs, "state_dict", None)) else theirs
     own, state = module.state_dict(), checked_dict("from_torch", state)
     module.load_state_dict(state if all([name in own for name in state]) else from_torch_names(state), strict)

@@ -36,9 +36,7 @@ class LayerNorm(Module):
 
     def residual(self, x: Any, residual: Any = None) -> tuple[Any, Any]:
         """(s, the norm of s) with s = x + residual (s is x where there is none): a residual stream and what the next layer reads.
-
-        One launch forward, and backward the two cotangents meet in one.
-        """
+        One launch forward, and backward the two cotangents meet in one."""
         found = residual_norm_in(self.compute_dtype, x, residual, self.weight, self.bias, self.eps, self.normalized_shape)
         return found  # type: ignore[no-any-return]
 
@@ -56,9 +54,7 @@ def normed(norm: Module, x: Any, residual: Any = None) -> tuple[Any, Any]:
 
 class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the last axes; weight starts at 1.
-
-    eps is 1e-5 unless given (PyTorch's default depends on the dtype).
-    """
+    eps is 1e-5 unless given (PyTorch's default depends on the dtype)."""
 
     def __init__(
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, device: Any = None, dtype: Any = None

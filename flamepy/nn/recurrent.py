@@ -66,10 +66,8 @@ class Recurrent(Module):
         """x (T, B, input_size), with batch_first (B, T, input_size), or (T, input_size) -> (y, state): y is like x but hidden_size wide
         (twice that in two directions), the state after each row's last step (layers * directions, B, hidden_size); an LSTM's is (h, c).
         With a proj_size (Sak et al. 2014, arXiv:1402.1128) that is the width of y and h.
-
         hx: the state before, zeros if not given. `lengths` (B,): how many steps each row has, in any order, in place of PyTorch's packed
-        sequences: y is 0 beyond, and the reverse direction begins at each row's end. Raises ShapeError, IndexOutOfRange.
-        """
+        sequences: y is 0 beyond, and the reverse direction begins at each row's end. Raises ShapeError, IndexOutOfRange."""
         name, x = type(self).__name__, Tensor.of(type(self).__name__, x, self.weight_hh_l0.device)  # type: ignore[attr-defined]
         single = x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:

@@ -30,10 +30,8 @@ from .norm import LayerNorm
 
 class MultiheadAttention(Module):
     """PyTorch's module of that name (Vaswani et al. 2017, arXiv:1706.03762), with its state, its masks, and the weights as a second result.
-
     MultiHeadAttention is the shorter one. kdim, vdim, add_bias_kv and add_zero_attn are refused. Raises ShapeError unless num_heads divides
-    embed_dim.
-    """
+    embed_dim."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
@@ -67,10 +65,8 @@ class MultiheadAttention(Module):
     ) -> tuple[Any, Any]:  # fmt: skip
         """query (L, B, E), key and value (S, B, E), with batch_first (B, L, E) and (B, S, E), or each without B -> (result like query,
         weights (B, L, S), with average_attn_weights=False (B, heads, L, S), without need_weights None).
-
         key_padding_mask (B, S) or (S,) and attn_mask (L, S) or (B * heads, L, S): True hides, floats are added. `is_causal` without
-        attn_mask: no row sees a later one. Raises ShapeError, DTypeError.
-        """
+        attn_mask: no row sees a later one. Raises ShapeError, DTypeError."""
         q, k, v = (Tensor.of("MultiheadAttention", x, self.in_proj_weight.device) for x in (query, key, value))
         single = q.ndim == 2
         if not q.ndim == k.ndim == v.ndim or q.ndim not in (2, 3) or {x.shape[-1] for x in (q, k, v)} != {self.embed_dim}:

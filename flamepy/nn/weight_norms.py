@@ -100,8 +100,7 @@ def normed_weight(module: Any, name: str) -> Any:
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     """The layer with its weight as g * v / |v|, of which g and v are trained, as weight_g and weight_v (Salimans & Kingma 2016,
-    arXiv:1602.07868). dim: the axis of which each slice has a length of its own; None: all have one. Returns the layer.
-    """
+    arXiv:1602.07868). dim: the axis of which each slice has a length of its own; None: all have one. Returns the layer."""
     w = own("weight_norm", module, name)
     dim = dim if dim is None else one_axis("weight_norm", dim, w.ndim)
     setattr(module, f"{name}_g", Parameter(length_of(w.detach(), dim)))
@@ -155,10 +154,8 @@ def step(module: Any, name: str, dim: int, times: int, eps: float) -> None:
 
 def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Any:
     """The layer with its weight divided by its largest singular value (Miyato et al. 2018, arXiv:1802.05957). Returns the layer.
-
     What is trained is weight_orig. The value comes from n_power_iterations a call while training, which go on from the vectors weight_u and
-    weight_v of the state. dim: the axis of outputs; None: 1 for a transposed convolution, else 0.
-    """
+    weight_v of the state. dim: the axis of outputs; None: 1 for a transposed convolution, else 0."""
     times, eps = size("spectral_norm", "n_power_iterations", n_power_iterations, 1), checked_number("spectral_norm", "eps", eps)
     w = own("spectral_norm", module, name)
     dim = int(isinstance(module, Transposed)) if dim is None else one_axis("spectral_norm", dim, w.ndim)

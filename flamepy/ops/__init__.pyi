@@ -79,7 +79,6 @@ def adaptive_avg_pool1d(x: TensorLike, output_size: TensorLike) -> Tensor:
 def adaptive_avg_pool2d(x: TensorLike, output_size: TensorLike) -> Tensor:
     """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m. Of 1 it
     is the global average pool.
-
     Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
     >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
     [[[2.5]]]
@@ -189,7 +188,6 @@ def addr(x: TensorLike, a: TensorLike, b: TensorLike, *, beta: float = 1, alpha:
 # flamepy/ops/grids.py: affine_grid
 def affine_grid(theta: TensorLike, size: TensorLike, align_corners: bool = False) -> Tensor:
     """The grid for grid_sample() of an affine map of each image: places of the result, from -1 to 1, times theta.
-
     Shapes: theta (N, 2, 3) for size (N, C, H, W), the result (N, H, W, 2); (N, 3, 4) for (N, C, D, H, W). Raises ShapeError.
     >>> F.affine_grid(fp.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2)).tolist()
     [[[[-0.5, 0.0], [0.5, 0.0]]]]
@@ -216,7 +214,6 @@ def allclose(a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e
 # flamepy/ops/drops.py: alpha_dropout
 def alpha_dropout(x: TensorLike, p: float = 0.5, training: bool = False) -> Tensor:
     """Set elements to the lowest value of selu with probability p, then scale and shift all so that mean 0 and variance 1 stay so.
-
     (Klambauer et al. 2017, arXiv:1706.02515.) Shapes: any, unchanged. Raises ValueError for p outside [0, 1].
     >>> F.alpha_dropout(fp.ones(2), 0.5, training=False).tolist()
     [1.0, 1.0]
@@ -520,7 +517,6 @@ def avg_pool2d(
     divisor_override: TensorLike | None = None,
 ) -> Tensor:
     """The mean of each window; the stride is the window's size unless given.
-
     Padding counts as zeros unless count_include_pad is False; it is given as for max_pool2d(). ceil_mode: the last window may end outside,
     where nothing counts. divisor_override: what sums are divided by.
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
@@ -562,7 +558,6 @@ def batch_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel (Ioffe & Szegedy 2015, arXiv:1502.03167).
-
     In training mean and variance are the batch's, and running_mean and running_var, unless they are None, move towards them in place by
     `momentum` (the variance as n - 1 numbers of n show it); else they are what is normalised by, and are constants.
     Shapes: x (N, C) or (N, C, ...), the others (C,); the result has x's. Integers give float32. Raises ShapeError, in training for a
@@ -717,7 +712,6 @@ def bucketize(x: TensorLike, boundaries: TensorLike, right: bool = False, out_in
 # flamepy/core/ops/copy.py: cast
 def cast(x: TensorLike, dtype: DTypeLike = ...) -> Tensor:
     """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off.
-
     Shapes: any; the result has that of x. Raises DTypeError for a dtype that is not supported.
     Types: any.
     >>> fp.cast(fp.tensor([1.7, -1.7]), fp.int64).tolist()
@@ -748,7 +742,7 @@ def categorical(logits: TensorLike, dim: int = -1, generator: TensorLike | None 
 # flamepy/ops/vectors.py: cdist
 def cdist(a: TensorLike, b: TensorLike, p: float = 2.0) -> Tensor:
     """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are
-    equal is 0. Differences are made one by one, (..., n, m, d) of them: nothing cancels.
+    equal is 0. Differences are made one by one: nothing cancels. For other p than 1 and 2 there are (..., n, m, d) of them at once.
     Shapes: (..., n, d), (..., m, d) give (..., n, m); leading axes broadcast. Raises ShapeError, ValueError for p below 0.
     >>> fp.cdist(fp.tensor([[0.0, 0.0]]), fp.tensor([[3.0, 4.0]])).tolist()
     [[5.0]]
@@ -807,7 +801,6 @@ def chunk(x: TensorLike, pieces: int, dim: int = 0) -> list[Tensor]:
 # flamepy/ops/rounding.py: clamp
 def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
     """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds.
-
     NaN stays NaN; its gradient is 0, as in PyTorch. A tensor as bound gets the gradient where x lies beyond it.
     Shapes: those of x and the bounds broadcast. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
@@ -817,7 +810,6 @@ def clamp(x: TensorLike, min: float | None = None, max: float | None = None) -> 
 # flamepy/ops/rounding.py: clamp
 def clip(x: TensorLike, min: float | None = None, max: float | None = None) -> Tensor:
     """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds.
-
     NaN stays NaN; its gradient is 0, as in PyTorch. A tensor as bound gets the gradient where x lies beyond it.
     Shapes: those of x and the bounds broadcast. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()
@@ -827,7 +819,6 @@ def clip(x: TensorLike, min: float | None = None, max: float | None = None) -> T
 # flamepy/core/ops/copy.py: clone
 def clone(x: TensorLike) -> Tensor:
     """A copy.
-
     Shapes: any; the result has that of x.
     Types: any.
     >>> fp.clone(fp.tensor([1.0, 2.0])).tolist()
@@ -871,7 +862,6 @@ def contrastive_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """d^2 / 2 where the target is 1, a pair that belongs together; max(0, margin - d)^2 / 2 where it is 0. d = |x1 - x2|.
-
     Hadsell, Chopra & LeCun 2006, whose Y is 1 - target. Shapes: x1 and x2 (..., width), target (...).
     >>> F.contrastive_loss(fp.tensor([[0.0], [0.0]]), [[2.0], [0.5]], [1, 0], reduction="none").tolist()
     [2.0, 0.125]
@@ -903,7 +893,6 @@ def conv2d(
     groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
-
     stride and dilation are ints or one for each axis. padding is that, too, or for each side: ((top, bottom), (left, right)), or flat
     (left, right, top, bottom); negative ones cut off. "valid" is none, "same" keeps the size (stride 1). A weight of three or five axes
     convolves lines or volumes.
@@ -955,7 +944,6 @@ def conv_transpose2d(
     dilation: Pair = 1,
 ) -> Tensor:
     """Each number of x times the window, added up where windows overlap: what the gradient of conv2d() is to its images.
-
     padding cuts off so much of each side, output_padding (less than stride or dilation) adds to the end. A weight of three or five axes
     is for lines or volumes.
     Shapes: x (N, C, H, W) or (C, H, W), weight (C, O / groups, rows, columns); of the result
@@ -1080,7 +1068,6 @@ def cross_entropy(
     reduction: str = 'mean',
 ) -> Tensor:
     """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
-
     Ignored rows have the gradient 0, whatever they hold. A float target of the logits' shape is a probability for each class: the loss
     is -sum(target * log_softmax(x)) over the classes, its mean over all of them, and the gradient reaches the target, too.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
@@ -1106,7 +1093,6 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Tensor:
     """-log of the probability that classes emitted time by time are the labels, once repeats and blanks are left out.
-
     Graves et al. 2006. The gradient is that of log_probs themselves; behind log_softmax it is PyTorch's. "mean": each loss is divided by
     its number of labels first. `zero_infinity`: losses without any alignment count 0, and so do their gradients.
     Shapes: log_probs (T, N, C) or (T, C); targets (N, S), or all labels one after the other; lengths (N,) or (), of integers.
@@ -1163,7 +1149,6 @@ def cumsum(x: TensorLike, dim: int | None = None, dtype: DTypeLike | None = None
 def cutmix(x: TensorLike, y: TensorLike, alpha: float = 1.0, num_classes: int | None = None, training: bool = True) -> Tensor:
     """(x, y) with a box of the sample before it put into each, the same box for a batch, and labels mixed by its area: about 1 - l, l from
     Beta(alpha, alpha). When not training x as it is, and the labels soft.
-
     (Yun et al. 2019, arXiv:1905.04899; the arithmetic of torchvision.) The draws are of flamepy's random numbers.
     Shapes: x (N, ..., H, W); else as mixup(). Raises what that does.
     >>> F.cutmix(fp.ones(2, 1, 4, 4), [0, 1], num_classes=2)[0].shape
@@ -1220,7 +1205,6 @@ def dice_loss(x: TensorLike, target: TensorLike, *, smooth: float = 1.0, axis: A
 @overload
 def dice_loss(x: TensorLike, target: TensorLike, *, smooth: float = 1.0, dim: Axis = None, reduction: str = 'mean') -> Tensor:
     """1 - (2 overlap + smooth) / (sum of x + sum of target + smooth) for probabilities (Milletari et al. 2016, arXiv:1606.04797).
-
     Sums are over `axis`, see tversky_loss. Shapes and errors: as mse_loss.
     >>> round(F.dice_loss(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]], smooth=0).item(), 4)
     0.3333
@@ -1259,7 +1243,6 @@ def digamma(x: TensorLike, /) -> Tensor:
 # flamepy/ops/rounding.py: div
 def div(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
     """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
-
     A rounded quotient records a zero gradient.
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
     >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
@@ -1269,7 +1252,6 @@ def div(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tenso
 # flamepy/ops/rounding.py: div
 def divide(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
     """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
-
     A rounded quotient records a zero gradient.
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
     >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
@@ -1297,7 +1279,6 @@ def dpo_loss(
 ) -> Tensor:
     """-log sigmoid(beta ((chosen - rejected) - (reference_chosen - reference_rejected))): log-probabilities of the better and the worse
     answer, by the policy and by the model that it began as.
-
     (Rafailov et al. 2023, arXiv:2305.18290, equation 7; label_smoothing: how often a label is wrong, Mitchell 2023.) Shapes: all the same,
     else ShapeError. Raises ValueError for beta <= 0 and label_smoothing outside [0, 0.5).
     >>> round(F.dpo_loss(fp.tensor([0.0]), [0.0], [0.0], [0.0]).item(), 4)
@@ -1308,7 +1289,6 @@ def dpo_loss(
 def drop_block2d(x: TensorLike, p: float, block_size: int, training: bool = True) -> Tensor:
     """Zero square regions, of each channel by itself, so that about a share p of all elements is dropped, and scale the others so that
     their count does not matter; x itself when not training or p is 0.
-
     (Ghiasi et al. 2018, arXiv:1810.12890.) Blocks begin where draws say so and lie inside; one that would be larger than the image is as
     large as it. Shapes: x (N, C, H, W); the result has that of x. Raises ValueError for p outside [0, 1] and a size below 1, ShapeError.
     >>> F.drop_block2d(fp.ones(1, 1, 2, 2), 0.5, 1, training=False).tolist()
@@ -1318,7 +1298,6 @@ def drop_block2d(x: TensorLike, p: float, block_size: int, training: bool = True
 # flamepy/ops/random.py: dropout
 def dropout(x: TensorLike, p: float = 0.5, training: bool = True, generator: TensorLike | None = None) -> Tensor:
     """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
-
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].
     >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
@@ -1335,7 +1314,6 @@ def dropout1d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
 # flamepy/ops/drops.py: dropout2d
 def dropout2d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     """Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
-
     Shapes: (N, C, H, W) or (C, H, W), unchanged. Raises ValueError for p outside [0, 1], ShapeError.
     >>> F.dropout2d(fp.ones(1, 1, 1, 2), 0.5, training=False).tolist()
     [[[[1.0, 1.0]]]]
@@ -1358,7 +1336,6 @@ def dstack(tensors: Iterable[TensorLike]) -> Tensor:
 # flamepy/ops/contractions.py: einsum
 def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
     """The sum of products that the subscripts say: einsum("bij,bjk->bik", x, y) multiplies stacks of matrices.
-
     A letter names an axis; those that do not stand after "->" are summed over. "..." stands for further axes, which broadcast. Without "->"
     the result has the letters that come once, in the order of the alphabet, after those of "...". A letter twice in one operand: its
     diagonal. Operands may come as one list. The order of several is chosen so that little is multiplied.
@@ -1383,7 +1360,6 @@ def elu(x: TensorLike, /, alpha: float = 1.0) -> Tensor:
 # flamepy/core/ops/indexing.py: embedding
 def embedding(ids: TensorLike, weight: TensorLike) -> Tensor:
     """Rows of weight at the integer ids; its gradient adds up over repeated ids. Raises DTypeError, IndexOutOfRange for an id of no row.
-
     Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
@@ -1559,7 +1535,6 @@ def flipud(x: TensorLike) -> Tensor:
 # flamepy/ops/spellings.py: float_power
 def float_power(a: TensorLike, b: TensorLike) -> Tensor:
     """a to the power b, computed in float64, whatever their types.
-
     Shapes: those of a and b broadcast.
     >>> fp.float_power(fp.tensor([2, 3]), -1).numpy().round(4).tolist()
     [0.5, 0.3333]
@@ -1615,7 +1590,6 @@ def fold(
     stride: Pair | None = 1,
 ) -> Tensor:
     """Columns added up where they were in images of output_size, the transpose of unfold().
-
     Shapes: x (N, C * rows * columns, positions) or without N; the result (N, C, *output_size). Raises ShapeError.
     >>> F.fold(fp.ones(2, 2), (1, 3), (1, 2)).tolist()
     [[[1.0, 2.0, 1.0]]]
@@ -1655,7 +1629,6 @@ def gaussian_nll_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """Minus the logarithm of a normal density: 0.5 (log var + (x - t)^2 / var) (Nix & Weigend 1994).
-
     Variances below `eps` count as eps. `full` adds the constant log(2 pi) / 2.
     Shapes: target and var broadcast to x; var may be a number, or lack x's last axis. Raises ShapeError, ValueError for a variance below 0.
     >>> F.gaussian_nll_loss(fp.tensor([1.0]), [3.0], fp.tensor([1.0])).item()
@@ -1681,7 +1654,6 @@ def geglu(x: TensorLike, y: TensorLike | None = None, axis: int = -1) -> Tensor:
 @overload
 def geglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
     """gelu(x) * y; without y gelu of the first half of x along an axis times the second.
-
     Shapes and errors: as swiglu.
     >>> [round(v, 4) for v in F.geglu(fp.tensor([1.0, 2.0])).tolist()]
     [1.6827]
@@ -1690,7 +1662,6 @@ def geglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
 # flamepy/ops/activations.py: gelu
 def gelu(x: TensorLike, approximate: str = 'none') -> Tensor:
     """Gaussian error linear unit, exact ("none") or by tanh ("tanh").
-
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for another approximation.
     >>> [round(v, 4) for v in fp.gelu(fp.tensor([-1.5, 1.5])).tolist()]
     [-0.1002, 1.3998]
@@ -1749,7 +1720,6 @@ def grid_sample(
     align_corners: bool = False,
 ) -> Tensor:
     """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
-
     mode: "bilinear" (also for volumes), "nearest" or "bicubic" (images). padding_mode says what is outside: "zeros", "border" (the
     nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends. Unless
     it is zeros, or the mode "bicubic", a place of NaN is -1, and an infinite one an end, as in PyTorch.
@@ -1896,7 +1866,7 @@ def hinge_embedding_loss(x: TensorLike, target: TensorLike, *, margin: float = 1
 
 # flamepy/ops/counting.py: histc
 def histc(x: TensorLike, bins: int = 100, min: float | None = 0, max: float | None = 0) -> Tensor:
-    """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
+    """How many numbers lie in each of `bins` equal parts from min to max, or where both are alike between x's own least and largest one.
     Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Between a least and a largest number
     that are not finite there are no parts: NaN. Raises ValueError for bins below 1.
     Types: floats; integers and bools are computed in float32.
@@ -2003,7 +1973,6 @@ def instance_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """batch_norm() of each example by itself (Ulyanov et al. 2016, arXiv:1607.08022).
-
     Running statistics, where they are given, move towards the mean of the examples' ones; use_input_stats=False normalises by them.
     Shapes: x (N, C, ...), the others (C,); the result has x's. Raises ShapeError, for a single number a channel of an example too.
     >>> F.instance_norm(fp.tensor([[[1.0, 3.0], [4.0, 8.0]]])).numpy().round(2).tolist()
@@ -2021,7 +1990,6 @@ def interpolate(
     antialias: bool = False,
 ) -> Tensor:
     """x with other sizes of its last axes: `size`, or its own times scale_factor.
-
     mode: "nearest" (rounds down), "nearest-exact", "linear" along every axis ("bilinear" and "trilinear" are its names for images and
     volumes), "bicubic" (images), "area" (means). align_corners: the outermost numbers stay where they are. antialias (bilinear, bicubic):
     weights as wide as what a result covers. Integers are rounded. As in PyTorch a given scale_factor is the scale of places, too, unless
@@ -2034,7 +2002,6 @@ def interpolate(
 # flamepy/ops/logic.py: isclose
 def isclose(a: TensorLike, b: TensorLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Whether |a - b| <= atol + rtol * |b|, or both are the same infinity, or NaN if equal_nan. Integers are compared in float64.
-
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types.
     >>> fp.isclose(fp.tensor([1.0, 1.1]), fp.tensor([1.000001, 1.0])).tolist()
     [True, False]
@@ -2078,7 +2045,6 @@ def isposinf(x: TensorLike) -> Tensor:
 # flamepy/ops/losses.py: kl_div
 def kl_div(x: TensorLike, target: TensorLike, *, reduction: str = 'mean', log_target: bool = False) -> Tensor:
     """t (log t - x) for log-probabilities x and probabilities t (Kullback & Leibler 1951), or their logarithms with `log_target`.
-
     "mean" is over all elements, as in PyTorch; the divergence of distributions is "batchmean": the sum divided by the first size.
     Shapes and errors: as mse_loss.
     >>> round(F.kl_div(fp.tensor([[0.5, 0.5]]).log(), [[1.0, 0.0]], reduction="batchmean").item(), 4)
@@ -2120,7 +2086,6 @@ def layer_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
-
     normalized_shape: the sizes of those axes (default: the weight's, else the last). layer_norm(x, weight, bias) works too.
     Shapes: x (..., *normalized_shape), weight and bias normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.layer_norm(fp.tensor([1.0, 3.0])).tolist()]
@@ -2216,7 +2181,6 @@ def linear(
     activation: str = '',
 ) -> Tensor:
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
-
     activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none.
     Shapes: the result is (..., n_out). Raises ShapeError, ValueError for a name that is no activation.
     Types: floats; integers and bools are computed in float32.
@@ -2238,7 +2202,6 @@ def linear_cross_entropy(
     reduction: str = 'mean',
 ) -> Tensor:
     """cross_entropy(linear(x, weight, bias), ids) that holds the logits of `chunk` rows at a time, and never all.
-
     By default a chunk's logits are about as many numbers as x has. Gradients are made in the forward pass.
     Shapes: x (..., width), weight (classes, width), bias (classes,), ids (...). Raises ShapeError, ValueError for a reduction other than
     "mean" and "sum" or a chunk that is no count, and what cross_entropy raises for ids. The options are cross_entropy's.
@@ -2312,7 +2275,6 @@ def log_softmax(x: TensorLike, axis: int = -1, dtype: DTypeLike | None = None) -
 @overload
 def log_softmax(x: TensorLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """log(softmax(x)) along one axis, accurate where softmax is tiny, of x in another dtype if one is given.
-
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     Types: floats; integers and bools are computed in float32.
     >>> [round(v, 4) for v in fp.log_softmax(fp.tensor([0.0, 0.0])).tolist()]
@@ -2413,7 +2375,6 @@ def logical_xor(a: TensorLike, b: TensorLike, /) -> Tensor:
 # flamepy/ops/logarithms.py: logit
 def logit(x: TensorLike, eps: TensorLike | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid; with eps x is first limited to [eps, 1 - eps]. NaN outside [0, 1].
-
     Shapes: any; the result has that of x. Integers give float32.
     >>> [round(v, 4) for v in fp.logit(fp.tensor([0.5, 0.75])).tolist()]
     [0.0, 1.0986]
@@ -2542,7 +2503,6 @@ def margin_ranking_loss(
 # flamepy/ops/activations.py: masked_fill
 def masked_fill(x: TensorLike, mask: TensorLike, value: float) -> Tensor:
     """x with `value`, a number or a tensor without axes, where the bool mask holds; mask broadcasts.
-
     Shapes: those of x and mask broadcast. Types: any x; a bool mask. Raises DTypeError for another mask or a value that is no number.
     >>> fp.masked_fill(fp.tensor([1.0, 2.0]), [False, True], 0.0).tolist()
     [1.0, 0.0]
@@ -2569,7 +2529,6 @@ def masked_select(x: TensorLike, mask: TensorLike, *, size: int | None = None, f
 def matmul(a: TensorLike, b: TensorLike) -> Tensor:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers beside floats. Integers
     wrap around, as in NumPy; of truths it says whether any two are true.
-
     Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
     [3.0, 7.0]
@@ -2581,7 +2540,6 @@ def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
 def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
-
     The values alone: argmax() gives the indices. PyTorch's max(1) and max(dim=1) give pairs, so what these give here cannot be taken apart
     like one (FlameError); what max(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
@@ -2616,7 +2574,6 @@ def max_pool2d(
     return_indices: bool = False,
 ) -> Tensor:
     """The largest number of each window (padding never wins); the stride is the window's size unless given.
-
     A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch. padding is an int, one for each axis, or for each side:
     ((top, bottom), (left, right)) or flat (left, right, top, bottom). ceil_mode: the last window may end outside. return_indices: a pair,
     with where in its image each number was, for max_unpool2d().
@@ -2664,7 +2621,6 @@ def max_unpool2d(
     output_size: TensorLike | None = None,
 ) -> Tensor:
     """Numbers at their indices in images of zeros: what max_pool2d(..., return_indices=True) gave, put back.
-
     output_size: where several sizes pool to that of x. Numbers that meet (windows that overlap) give their mean.
     Shapes: x and indices (N, C, H, W) or (C, H, W); the result (..., *output_size). Raises ShapeError, IndexOutOfRange.
     >>> F.max_unpool2d(fp.tensor([[[4.0]]]), fp.tensor([[[3]]]), 2).tolist()
@@ -2705,7 +2661,6 @@ def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeL
 @overload
 def mean(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """Mean over the axes (integers give float32), in another dtype if one is given; NaN for no elements.
-
     Shapes: as sum. Raises IndexOutOfRange for an axis that x does not have.
     Types: floats; integers and bools are computed in float32.
     >>> fp.mean(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
@@ -2718,7 +2673,6 @@ def median(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: 
 @overload
 def median(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """The middle number along the axes, of an even number of them the mean of two, as NumPy's; NaN where there is one.
-
     PyTorch's median is the lower of two, with its index: kthvalue(x, (n + 1) // 2).
     Shapes: as sum. Integers give float32. Raises ShapeError where there are no elements.
     >>> fp.median(fp.tensor([1.0, 4.0, 2.0, 3.0])).item()
@@ -2739,7 +2693,6 @@ def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
 @overload
 def min(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
-
     The values alone: argmin() gives the indices. PyTorch's min(1) and min(dim=1) give pairs, so what these give here cannot be taken apart
     like one (FlameError); what min(axis=1) gives can.
     Shapes: as sum. Raises ShapeError where there are no elements.
@@ -2779,7 +2732,6 @@ def mish(x: TensorLike, /) -> Tensor:
 def mixup(x: TensorLike, y: TensorLike, alpha: float = 1.0, num_classes: int | None = None, training: bool = True) -> Tensor:
     """(x, y) with each sample blended with the one before it in the batch, the first with the last, and their labels: shares l and 1 - l, l
     from Beta(alpha, alpha), one for a batch. When not training x as it is, and the labels soft.
-
     (Zhang et al. 2017, arXiv:1710.09412; the arithmetic of torchvision.) The draw is of flamepy's random numbers.
     Shapes: x (N, ...); labels y (N,), ids below num_classes, or (N, classes), soft; the results (N, ...) and (N, classes). Raises
     ShapeError, DTypeError, ValueError, IndexOutOfRange.
@@ -2930,7 +2882,6 @@ def mv(a: TensorLike, b: TensorLike) -> Tensor:
 # flamepy/ops/logic.py: nan_to_num
 def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: TensorLike | None = None, neginf: TensorLike | None = None) -> Tensor:
     """x with `nan` in the place of NaN, `posinf` and `neginf` of infinity (None: the largest and the least number of the type).
-
     What was replaced gets the gradient 0.
     Shapes: any; the result has that of x. Types: any; integers and bools have nothing to replace.
     >>> fp.nan_to_num(fp.tensor([1.0, float("nan"), float("inf")]), posinf=9.0).tolist()
@@ -3054,7 +3005,6 @@ def nll_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy.
-
     Shapes: x (rows, classes), ids (rows,); the others of cross_entropy too. Raises what it raises.
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5
@@ -3136,7 +3086,6 @@ def outer(a: TensorLike, b: TensorLike) -> Tensor:
 # flamepy/ops/pads.py: pad
 def pad(x: TensorLike, widths: int | Iterable[Sequence[int]], mode: str = 'constant', value: float | None = None) -> Tensor:
     """x with more around it; widths is ((before, after), ...), a pair for each axis, or one number for all sides; below 0 they cut off.
-
     mode: "constant", "reflect" (at the ends, which are not repeated), "symmetric" (they are), "replicate" or "edge", "circular" or "wrap".
     value: what a constant is (0); pad(x, widths, 1.5) is short for it. x.pad() and F.pad() take PyTorch's flat widths, too.
     Shapes: before + n + after. Raises ShapeError, ValueError for an unknown mode.
@@ -3195,7 +3144,6 @@ def poisson_nll_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """Minus the logarithm of a count's probability: exp(x) - t x for the logarithm x of the rate, else x - t log(x + eps).
-
     `full` adds Stirling's approximation of log(t!) where t > 1. Shapes and errors: as mse_loss.
     >>> F.poisson_nll_loss(fp.tensor([0.0]), [2.0]).item()
     1.0
@@ -3211,7 +3159,6 @@ def positive(x: TensorLike) -> Tensor:
 # flamepy/ops/powers.py: pow
 def pow(a: TensorLike, b: TensorLike) -> Tensor:
     """a to the power b, broadcasting. Integers to the power of integers are integers, exact where they fit; else float32 is computed.
-
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for a negative power
     of integers.
     >>> fp.pow(fp.tensor([2.0, 3.0]), 2).tolist()
@@ -3228,7 +3175,6 @@ def ppo_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """-min(r A, clamp(r, 1 - clip, 1 + clip) A) with r = exp(log_probs - old_log_probs), how much likelier an action became.
-
     (Schulman et al. 2017, arXiv:1707.06347, equation 7.) Add coefficients times ppo_value_loss() and subtract one of entropy() as you want
     them. Shapes: all the same, else ShapeError. Raises ValueError for clip outside (0, 1).
     >>> F.ppo_loss(fp.tensor([0.0]), [0.0], [2.0]).item()
@@ -3245,7 +3191,6 @@ def ppo_value_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """(values - returns)^2 / 2; with `old_values` the larger one of that and of the same with values at most `clip` away from these.
-
     Shapes: all the same, else ShapeError. Raises ValueError for clip <= 0.
     >>> F.ppo_value_loss(fp.tensor([1.0]), [3.0]).item()
     2.0
@@ -3302,7 +3247,6 @@ def quantile(
     interpolation: str | None = None,
 ) -> Tensor:
     """What a share q (0 to 1, or a list of such) of the numbers along the axes lies below; NaN where there is one.
-
     method (or interpolation): between two numbers "linear", "lower", "higher", "midpoint" or "nearest".
     Shapes: that of q, then x's without the axes (1 there with keepdims). Integers give float32. Raises ValueError, ShapeError.
     >>> fp.quantile(fp.tensor([1.0, 2.0, 4.0]), 0.75).item()
@@ -3361,7 +3305,6 @@ def reglu(x: TensorLike, y: TensorLike | None = None, axis: int = -1) -> Tensor:
 @overload
 def reglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
     """relu(x) * y; without y relu of the first half of x along an axis times the second.
-
     Shapes and errors: as swiglu.
     >>> F.reglu(fp.tensor([1.0, 2.0])).tolist()
     [2.0]
@@ -3424,7 +3367,6 @@ def repeat_interleave(x: TensorLike, repeats: TensorLike, axis: Axis = None, *, 
 @overload
 def repeat_interleave(x: TensorLike, repeats: TensorLike, dim: Axis = None, *, output_size: int | None = None) -> Tensor:
     """Each element of x repeated, along `axis` or of x made flat; `repeats` is a count, or one for each element of the axis.
-
     Shapes: n at the axis becomes n * repeats, or their sum, which is `output_size` if one is given. Also called repeat, as in NumPy. Raises
     ShapeError.
     >>> fp.repeat_interleave(fp.tensor([1, 2]), 2).tolist()
@@ -3454,7 +3396,6 @@ def rms_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
-
     normalized_shape as in layer_norm; rms_norm(x, weight) works too. PyTorch's eps is finfo(x.dtype).eps where none is given.
     Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]
@@ -3534,7 +3475,6 @@ def rope(
     dim: int = -2,
 ) -> Tensor:
     """Rows of x turned by their positions: rotary position embedding of queries or keys (Su et al. 2021, arXiv:2104.09864).
-
     Shapes: x (..., T, ..., D) with T at `axis`; the result has its shape. Position p turns pair i of the first `width` numbers (default:
     all) by p / scale * base^(-2 i / width). A pair is (i, i + width / 2), as in GPT-NeoX and Llama of Hugging Face, or with `interleaved`
     (2 i, 2 i + 1), as in the paper. Positions are offset, offset + 1, ... or `positions`: whole numbers of shape (T,), or of one that
@@ -3554,7 +3494,6 @@ def rot90(x: TensorLike, k: int = 1, axes: int | Sequence[int] = ...) -> Tensor:
 # flamepy/ops/rounding.py: round
 def round(x: TensorLike, decimals: int = 0) -> Tensor:
     """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
-
     Records a zero gradient.
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
@@ -3611,7 +3550,6 @@ def scaled_dot_product_attention(
     alibi: TensorLike | None = None,
 ) -> Tensor:
     """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
-
     Vaswani et al. 2017, arXiv:1706.03762. Shapes: leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
     be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
     that sees no key is zero. `enable_gqa`: k and v may have fewer heads (axis -3), a divisor; neighbouring heads of q share them, which
@@ -3645,7 +3583,6 @@ def scatter(
     value: float | None = None,
 ) -> Tensor:
     """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts.
-
     reduce: "add" or "multiply", with what is there, as scatter_reduce() does.
     Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()
@@ -3693,7 +3630,6 @@ def searchsorted(
 ) -> Tensor:
     """For each value the index (int64) at which it would keep the sorted x in order: before what is equal ("left")
     or behind it ("right", or right=True).
-
     x: one row, or rows (..., n) for values (..., m), each of which has a row of its own. sorter: the indices that sort x.
     Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another
     side, and for "left" with right=True.
@@ -3761,7 +3697,6 @@ def sigmoid_focal_loss(
     reduction: str = 'none',
 ) -> Tensor:
     """Binary cross-entropy of sigmoid(x) that counts (1 - p)^gamma, p what the right answer gets (Lin et al. 2017, arXiv:1708.02002).
-
     Positives count `alpha`, negatives 1 - alpha; a negative alpha: both count 1. As in torchvision nothing is averaged unless asked for.
     Shapes and errors: as mse_loss; ValueError for gamma < 0.
     >>> round(F.sigmoid_focal_loss(fp.tensor([0.0]), [1.0], alpha=-1, reduction="mean").item(), 4)
@@ -3862,7 +3797,6 @@ def softmax(x: TensorLike, axis: int = -1, dtype: DTypeLike | None = None) -> Te
 @overload
 def softmax(x: TensorLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along one axis, without overflow, of x in another dtype if one is given.
-
     Shapes: any; the result has that of x. Raises IndexOutOfRange for an axis that x does not have.
     Types: floats; integers and bools are computed in float32.
     >>> fp.softmax(fp.tensor([0.0, 0.0])).tolist()
@@ -3992,10 +3926,8 @@ def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 @overload
 def std(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Square root of var(); its gradient where the variance is zero is zero.
-
     Right also where the variance itself would be too large or too small for the type. The default is NumPy's and the array API's;
     PyTorch's is correction=1.
-
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.std(fp.tensor([1.0, 3.0])).item()
     1.0
@@ -4016,7 +3948,6 @@ def std_mean(x: TensorLike, dim: Axis = None, correction: float = 1, keepdim: bo
 def stochastic_depth(x: TensorLike, p: float, mode: str, training: bool = True) -> Tensor:
     """Zero whole samples with probability p and scale the others by 1 / (1 - p), each by itself with mode "row", all or none of the batch
     with mode "batch"; x itself when not training or p is 0.
-
     (Huang et al. 2016, arXiv:1603.09382; drop_path elsewhere.) For the branch of a residual block: x + stochastic_depth(branch(x), ...).
     The draws depend on the seed and the position alone, as dropout's. Shapes: x (N, ...); the result has that of x. Raises ValueError for p
     outside [0, 1] and another mode, ShapeError for a number.
@@ -4058,7 +3989,6 @@ def sum(x: TensorLike, axis: Axis = None, keepdims: bool = False, dtype: DTypeLi
 @overload
 def sum(x: TensorLike, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """Sum over the axes, in another dtype if one is given.
-
     Shapes: x any; the result is without the axes, or has 1 there with keepdims. Bools and int32 are summed in int64.
     Types: floats, integers and bools.
     >>> fp.sum(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
@@ -4085,7 +4015,6 @@ def swiglu(x: TensorLike, y: TensorLike | None = None, axis: int = -1) -> Tensor
 @overload
 def swiglu(x: TensorLike, y: TensorLike | None = None, dim: int = -1) -> Tensor:
     """silu(x) * y; without y silu of the first half of x along an axis times the second.
-
     Shapes: x and y broadcast; or x with an even size along axis, the result has half of it. Raises ShapeError for an odd one.
     >>> [round(v, 4) for v in F.swiglu(fp.tensor([1.0, 2.0])).tolist()]
     [1.4621]
@@ -4117,7 +4046,6 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None, mode: str 
 @overload
 def take(x: TensorLike, indices: TensorLike, dim: int | None = None, mode: str = 'raise') -> Tensor:
     """Elements of the flattened x at integer indices, or slices of it along an axis. Negative ones count from the end.
-
     mode: what is done with an index out of range: "raise", "wrap" or "clip" (then negative ones become 0), as NumPy's.
     Shapes: that of indices, in the place of the axis. Raises IndexOutOfRange, DTypeError, ValueError for another mode.
     >>> fp.take(fp.tensor([[1, 2], [3, 4]]), [3, 0]).tolist()
@@ -4255,7 +4183,6 @@ def triplet_margin_loss(
     reduction: str = 'mean',
 ) -> Tensor:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), d as in pairwise_distance (Schroff et al. 2015, arXiv:1503.03832).
-
     `swap`: the negative is as near as it is to the anchor or to the positive (Balntas et al. 2016).
     Shapes: three of (..., width) that broadcast.
     >>> round(F.triplet_margin_loss(fp.tensor([[0.0]]), [[1.0]], [[1.5]]).item(), 3)
@@ -4290,7 +4217,6 @@ def triu(x: TensorLike, diagonal: int = 0) -> Tensor:
 # flamepy/ops/rounding.py: div
 def true_divide(a: TensorLike, b: TensorLike, rounding_mode: str | None = None) -> Tensor:
     """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
-
     A rounded quotient records a zero gradient.
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
     >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
@@ -4335,7 +4261,6 @@ def tversky_loss(
 ) -> Tensor:
     """1 - (overlap + smooth) / (overlap + alpha only x + beta only target + smooth) for probabilities (Salehi et al. 2017,
     arXiv:1706.05721).
-
     overlap: the sum of x t, only x: that of x (1 - t), only target: that of (1 - x) t. They are over `axis`, by default all but the
     first two, of (N, classes, d1, ...), or the last one where there is no third; `reduction` is over what is left.
     Shapes and errors: as mse_loss; IndexOutOfRange for an axis that is not there.
@@ -4427,7 +4352,6 @@ def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 @overload
 def var(x: TensorLike, dim: Axis = None, correction: float = 0, keepdim: bool = False) -> Tensor:
     """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
-
     The default is NumPy's and the array API's; PyTorch's is correction=1, which unbiased=True is another name of.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()

@@ -129,7 +129,6 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False, softcap: float | None = None, window: Any = None, alibi: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale q k^T + mask) v for q (..., L, D), k (..., S, D), v (..., S, Dv): (..., L, Dv).
-
     Vaswani et al. 2017, arXiv:1706.03762. Shapes: leading axes broadcast. `attn_mask` broadcasts to (..., L, S): bool (True: this key may
     be seen) or float (added; it may require grad). `is_causal`: row i sees keys j <= i. `scale` defaults to 1 / sqrt(D). A row
     that sees no key is zero. `enable_gqa`: k and v may have fewer heads (axis -3), a divisor; neighbouring heads of q share them, which

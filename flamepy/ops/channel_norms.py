@@ -90,7 +90,6 @@ def gradients(g: Any, x: Any, weight: Any, statistics: tuple, wanted: Any, into:
 @custom(inputs=3, title="batch_norm", internal=True)
 def channel_norm(x, weight=None, bias=None, eps=1e-5, dtype=None):
     """(y, mean, variance): x (N, C, ...) normalised by channel (Ioffe & Szegedy 2015, arXiv:1502.03167), its mean, its unbiased variance.
-
     `dtype`: what y is rounded to, where it is another than the inputs'. The mean is kept as two numbers, see norm_bodies.py."""
     own, sizes = together((x, weight, bias)), channel_sizes(x.shape)
     wide = computed(own)
@@ -208,7 +207,6 @@ def batch_norm(
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel (Ioffe & Szegedy 2015, arXiv:1502.03167).
-
     In training mean and variance are the batch's, and running_mean and running_var, unless they are None, move towards them in place by
     `momentum` (the variance as n - 1 numbers of n show it); else they are what is normalised by, and are constants.
     Shapes: x (N, C) or (N, C, ...), the others (C,); the result has x's. Integers give float32. Raises ShapeError, in training for a
@@ -226,7 +224,6 @@ def instance_norm(
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
     """batch_norm() of each example by itself (Ulyanov et al. 2016, arXiv:1607.08022).
-
     Running statistics, where they are given, move towards the mean of the examples' ones; use_input_stats=False normalises by them.
     Shapes: x (N, C, ...), the others (C,); the result has x's. Raises ShapeError, for a single number a channel of an example too.
     >>> F.instance_norm(fp.tensor([[[1.0, 3.0], [4.0, 8.0]]])).numpy().round(2).tolist()

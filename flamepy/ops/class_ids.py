@@ -1,7 +1,4 @@
-"""Class ids as the losses take them, which axis the classes are on, and what each class counts (`weight`, as in PyTorch).
-
-Weighted losses are composed of ops, so differentiable as often as these.
-"""
+"""Class ids as the losses take them, which axis the classes are on, and what each class counts (`weight`, as in PyTorch)."""
 
 from __future__ import annotations
 
@@ -12,15 +9,9 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.op import share
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
-from ..core.ops.matrices import matmul
-from ..core.ops.pointwise import add, div, mul, ne, square, where
-from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
-from ..dtypes import HALF, INTEGERS, float32, int64, is_number
-from .picking import along_at
-from .reduce_more import logsumexp
-from .rows import log_softmax
+from ..dtypes import INTEGERS, int64, is_number
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -32,23 +23,23 @@ def unknown_reduction(name: str, reduction: str) -> ValueError:
 def class_ids(
     name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int, reduction: str
 ) -> tuple[Any, str]:  # fmt: skip
-    """ids as int64, and what check_ids() says of those that are no class. Raises DTypeError, ShapeError."""
-    if reduction not in REDUCTIONS:
-        raise unknown_reduction(name, reduction)
+    """ids as int64, and what check_ids() says of those that are no class. Raises DTypeError, ShapeError, ValueError for a reduction."""
     if not is_number(ignore) or not hasattr(ignore, "__index__"):
         raise DTypeError(f"{name}: ignore_index is no class id: {ignore!r}. Use an int, -100 for none.")
-    return asked_ids(name, ids, device, shape, classes, ignore)
+    return asked_ids(name, ids, device, shape, classes, reduction, ignore)
 
 
 def asked_ids(
-    name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, ignore: int | None = None
+    name: str, ids: Any, device: Any, shape: tuple[int, ...], classes: int, reduction: str, ignore: int | None = None
 ) -> tuple[Any, str]:  # fmt: skip
     """The same where `ignore` is known to be an id, or None: then every id has to be a class."""
+    if reduction not in REDUCTIONS:
+        raise unknown_reduction(name, reduction)
     ids = Tensor.of(name, ids, device)
     if ids.dtype not in INTEGERS:
         raise DTypeError(f"{name}: class ids are not integer: {ids.dtype}. Cast them to int64.")
     if ids.shape != shape:
-        raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give one id for each row of logits.")
+        raise ShapeError(f"{name}: sizes differ: class ids {ids.shape}, expected {shape}. Give ids of that shape.")
     ids = ids if ids.dtype == int64 else cast(ids, int64)
     advice = f"Use 0 to {classes - 1}" + ("." if ignore is None else f", or ignore_index={ignore}.")
     return ids, f"{name}: class id out of range: {{}} at position {{}}. {advice}"
@@ -78,35 +69,10 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def class_weights(name: str, weight: Any, x: Any) -> Any:
-    """The weights as a Tensor, typed as numbers of x (rows, classes) are computed in. Raises ShapeError."""
+    """The weights as a Tensor, typed as numbers of x (rows, classes) are computed in; None where there are none. Raises ShapeError."""
+    if weight is None:
+        return None
     weight = Tensor.of(name, weight, x.device)
     if weight.shape != x.shape[1:]:
         raise ShapeError(f"{name}: not a weight for each class: weight {weight.shape}, classes {x.shape[1:]}. Give one for each.")
-    return weight.to(float32 if x.dtype in HALF else x.dtype)
-
-
-def weighted(losses: Any, ids: Any, weight: Any, ignore: int, reduction: str, mixed: Any = None) -> Any:
-    """Losses of rows, each times the weight of its id and plus what is `mixed` in, 0 where that is to be ignored; their mean is over the
-    sum of these weights."""
-    kept = ne(ids, ignore)
-    each = where(kept, along_at(weight, ids, weight.shape[0], ids.shape[0], 1, ids.shape), 0.0)  # the ids are checked
-    losses = mul(losses.to(each.dtype), each)
-    if mixed is not None:
-        losses = add(losses, where(kept, mixed, 0.0))
-    if reduction == "none":
-        return losses
-    return sum_op(losses) if reduction == "sum" else div(sum_op(losses), sum_op(each))
-
-
-def weighted_cross_entropy(
-    run: Any, x: Any, ids: Any, found: Any, weight: Any, smoothing: float, z_loss: float, ignore: int, reduction: str
-) -> Any:  # fmt: skip
-    """`run`: the op that does it without weights. A row's z-loss counts as much as its id does."""
-    weight, mixed = class_weights("cross_entropy", weight, x), None
-    losses = run(x, ids, found, 0.0, 0.0 if smoothing else z_loss, ignore, "none")
-    if smoothing:
-        mixed = mul(matmul(log_softmax(x.to(weight.dtype), axis=1), weight), -smoothing / weight.shape[0])
-        losses = mul(losses, 1.0 - smoothing)
-    if smoothing and z_loss:
-        losses = add(losses, mul(square(logsumexp(x.to(weight.dtype), 1)), z_loss))
-    return weighted(losses, ids, weight, ignore, reduction, mixed)
+    return weight if weight.dtype == x.spec.computed else weight.to(x.spec.computed)

@@ -186,7 +186,6 @@ def labels_of(term: str, ndim: int, subscripts: str) -> Labels:
 @composed
 def einsum(subscripts: str, *operands: Any) -> Any:
     """The sum of products that the subscripts say: einsum("bij,bjk->bik", x, y) multiplies stacks of matrices.
-
     A letter names an axis; those that do not stand after "->" are summed over. "..." stands for further axes, which broadcast. Without "->"
     the result has the letters that come once, in the order of the alphabet, after those of "...". A letter twice in one operand: its
     diagonal. Operands may come as one list. The order of several is chosen so that little is multiplied.

@@ -161,7 +161,6 @@ def conv1d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any 
 @composed(home="functional")
 def conv2d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
     """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
-
     stride and dilation are ints or one for each axis. padding is that, too, or for each side: ((top, bottom), (left, right)), or flat
     (left, right, top, bottom); negative ones cut off. "valid" is none, "same" keeps the size (stride 1). A weight of three or five axes
     convolves lines or volumes.
@@ -194,7 +193,6 @@ def conv_transpose2d(
     x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     """Each number of x times the window, added up where windows overlap: what the gradient of conv2d() is to its images.
-
     padding cuts off so much of each side, output_padding (less than stride or dilation) adds to the end. A weight of three or five axes
     is for lines or volumes.
     Shapes: x (N, C, H, W) or (C, H, W), weight (C, O / groups, rows, columns); of the result

@@ -12,13 +12,14 @@ from ..core.methods import uploaded
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
 from ..core.ops.indexing import rows_added
-from ..core.ops.pointwise import add, div, eq, minimum_op, mul, sub, where
+from ..core.ops.pointwise import add, mul, sub
 from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import min as min_op
-from ..core.ops.shape import reshape
+from ..core.ops.shape import reshape, sliced
+from ..core.pointwise import pointwise
 from ..core.tensor import Tensor
+from ..core.words import minimum, select
 from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float32, float64, int64
-from .logic import logical_and
 from .picking import index_select
 from .reduce_more import floats_only
 
@@ -68,9 +69,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     if x.ndim != 1 or shape != x.shape:
         raise ShapeError(f"bincount: no row of numbers, each with a weight: x {x.shape}, weights {shape}. Flatten both.")
     numbers = x.numpy() if x.dtype is int64 else x.numpy().astype(np.int64)
-    if weights is None:
+    if weights is None or (weights.dtype.kind == "f" and not weights.requires_grad and weights.broken is None):
         try:
-            return uploaded(np.bincount(numbers, minlength=least), x.device)
+            found = np.bincount(numbers, None if weights is None else weights.numpy(), least)
+            return uploaded(found if weights is None else found.astype(weights.dtype), x.device)
         except (ValueError, MemoryError):  # said below
             weights = filled(x.shape, 1, int64, x.device)
     if least < 0 or numbers.min(initial=0) < 0:
@@ -80,7 +82,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @custom(home="flamepy")
 def histc(x, bins=100, min=0, max=0):
-    """How many numbers lie in each of `bins` equal parts from min to max, or where both are 0 between x's own least and largest one.
+    """How many numbers lie in each of `bins` equal parts from min to max, or where both are alike between x's own least and largest one.
     Shapes: (bins,), of x's type. Other numbers and NaN are left out; max belongs to the last part. Between a least and a largest number
     that are not finite there are no parts: NaN. Raises ValueError for bins below 1.
     >>> fp.histc(fp.tensor([1.0, 2.0, 1.0]), bins=2, min=0, max=3).tolist()
@@ -89,13 +91,20 @@ def histc(x, bins=100, min=0, max=0):
     if bins < 1 or not low <= high:
         raise ValueError(f"histc: no parts: bins {bins}, from {low} to {high}. Use bins >= 1 and min <= max.")
     x = reshape(floats_only("histc", x), (x.size,))
-    if low == high == 0 and x.size:
+    if low == high and x.size:
         bottom, top = min_op(x), max_op(x)
     else:
         bottom, top = (filled((), n, x.dtype, x.device) for n in (low, high))
-    alike = cast(eq(bottom, top), x.dtype)
-    bottom, top = sub(bottom, alike), add(top, alike)
-    inside = logical_and(x >= bottom, x <= top)
-    part = mul(div(sub(x, bottom), sub(top, bottom)), bins)
-    ids = cast(where(inside, minimum_op(part, bins - 1), 0), int64)
-    return add(rows_added(cast(inside, x.dtype), ids, 1, (bins,)), mul(sub(top, bottom), 0.0))
+    ids = cast(part_op(x, bottom, top, bins=bins), int64)
+    found = rows_added(filled(x.shape, 1, x.dtype, x.device), ids, 1, (bins + 1,))
+    return add(sliced(found, (0,), (1,), (bins,), (bins,)), mul(sub(top, bottom), 0.0))
+
+
+def part_of_y(x, low, high, bins=1.0):
+    """Which of `bins` equal parts from low to high x is in; bins for none. Ends that are alike count as one less and one more."""
+    low, high = low - select(low == high, 1.0, 0.0), high + select(low == high, 1.0, 0.0)
+    part = (x - low) / (high - low) * bins
+    return select((x >= low) & (x <= high) & (part >= 0.0), minimum(part, bins - 1.0), bins)
+
+
+part_op = pointwise("part_of", part_of_y, home="")

@@ -15,14 +15,14 @@ from ..core.inputs import common_dtype
 from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
-from ..core.ops.pointwise import add, div, eq, log_op, maximum_op, mul, ne, neg, square, where
+from ..core.ops.pointwise import add, div, eq, log_op, mul, ne, neg, square, sub, where
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, bfloat16, checked_number, float32
 from ..engine.kept import number
-from .class_ids import REDUCTIONS, checked, class_ids, class_weights, classes_last, unknown_reduction, weighted, weighted_cross_entropy
-from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row, nll_dx_row, nll_row
+from .class_ids import REDUCTIONS, checked, class_ids, class_weights, classes_last, unknown_reduction
+from .loss_bodies import cross_entropy_row, half_cross_entropy_dx_row, half_cross_entropy_row, nll_dx_row, nll_row, weights_row
 from .reduce_more import logsumexp
 from .rounding import clamp
 from .rows import log_softmax, softmax
@@ -31,79 +31,99 @@ from .widening import narrowed, widened
 
 # ---- class ids, row by row -------------------------------------------------------------------------------------------------------
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
-def row_cross_entropy(x, ids, found, smoothing=0.0, z_loss=0.0, ignore=-100, reduction="mean", *, tracked=()):
+def row_cross_entropy(x, ids, weight, text="", smoothing=0.0, z_loss=0.0, ignore=-100, reduction="mean", *, tracked=()):
     """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`, and z_loss times the square
-    of logsumexp(x); 0 where ignored.
-
-    `found` is what check_ids() found out about the ids. Where x is tracked its gradient is made in the same pass and kept."""
+    of logsumexp(x); 0 where ignored. `weight`: what each class counts, or None; no gradient reaches it.
+    `text`: what check_ids() says of an id that is no class. Where x is tracked its gradient is made in the same pass and kept."""
     rows, cols = x.shape
     losses, dx = row_losses(x), like(x) if any(tracked) else None
+    ids, found = counted(x, ids, weight, text, ignore, reduction)
     if x.size:
         consts = (number(float(smoothing), x.dtype), number(float(z_loss), x.dtype), ignore, reduction == "mean", rows, cols)
-        launch("row", cross_entropy_row, (losses, dx), (x, ids, found), consts)
-    return batch_loss(losses, found, reduction), {"dx": dx}
+        launch("row", cross_entropy_row, (losses, dx), (x, ids, found, weight), consts)
+    return batch_loss(losses, found, reduction), {"dx": dx, "found": found}
 
 
 @row_cross_entropy.backward
-def row_cross_entropy_dx(g, dx, ids, found, reduction):  # ids and found: for the rule below
-    if not g.unit:
-        dx = mul(dx, reshape(g, (g.size, 1)) if reduction == "none" else g)
-    return dx, None, None
+def row_cross_entropy_dx(g, dx, ids, weight, found, reduction):  # those from ids on: for the rule below
+    return times(dx, g, reduction), None, None
+
+
+def times(dx: Any, g: Any, reduction: str) -> Any:
+    """A gradient of rows that was made before, times the cotangent."""
+    return dx if g.unit else mul(dx, reshape(g, (g.size, 1)) if reduction == "none" else g)
 
 
 @row_cross_entropy.graph
-def row_cross_entropy_ddx(g, dx, ids, found, as_x, smoothing, z_loss, ignore, reduction):
+def row_cross_entropy_ddx(g, dx, ids, weight, found, as_x, smoothing, z_loss, ignore, reduction):
     """The logits are gone, but the kept gradient tells their softmax, and its logarithm does in their place. With a z-loss each row of
     the gradient adds up to more than the target's, by which it tells their logsumexp."""
-    target, share = targets(ids, found, dx, smoothing, ignore, reduction)
-    y, far = dx / where(share > 0, share, 1.0) + target, 0.0
+    target, share, own = targets(ids, found, weight, dx, smoothing, ignore, reduction)
+    y, far = add(dx / where(eq(share, 0), 1.0, share), target), 0.0
+    whole = sum_op(y, axis=1, keepdims=True)
     if z_loss:
-        growth = where(share > 0, sum_op(y, axis=1, keepdims=True), 1.0)
-        y, far = y / growth, (growth - 1.0) / (2.0 * z_loss)
-    return gradient_of(g, as_x(log_op(clamp(y, min=1e-30)) + far), target, share, z_loss, reduction)
+        far = sub(whole, sum_op(target, axis=1, keepdims=True)) / mul(where(eq(own, 0), 1.0, own), 2.0 * z_loss)
+    y = div(y, where(eq(whole, 0), 1.0, whole))
+    return gradient_of(g, as_x(log_op(clamp(y, min=1e-30)) + far), target, share, own, z_loss, reduction)
 
 
-def targets(ids: Any, found: Any, like: Any, smoothing: float, ignore: int, reduction: str) -> tuple[Any, Any]:
-    """(the distribution that each row of logits should have, what a row counts), shaped and typed as `like`."""
+def targets(ids: Any, found: Any, weight: Any, like: Any, smoothing: float, ignore: int, reduction: str) -> tuple[Any, Any, Any]:
+    """(the distribution that each row of logits should have, times what classes count; what a row counts in the result; and as its id),
+    shaped and typed as `like`."""
     rows, classes = reshape(ids, (ids.size, 1)), Tensor.of("cross_entropy", np.arange(like.shape[1]), ids.device)
-    target = cast(eq(rows, classes), like.dtype) * (1.0 - smoothing) + smoothing / like.shape[1]
-    share = cast(ne(rows, ignore), like.dtype)
-    return target, share / cast(maximum_op(found[2], 1), like.dtype) if reduction == "mean" else share
+    target, share = cast(eq(rows, classes), like.dtype), cast(ne(rows, ignore), like.dtype)
+    own = share if weight is None else sum_op(mul(target, cast(weight, like.dtype)), axis=1, keepdims=True)
+    target = target * (1.0 - smoothing) + smoothing / like.shape[1]
+    target = target if weight is None else mul(target, cast(weight, like.dtype))
+    if reduction == "mean":
+        count = found[found.size - 1]
+        share = share / cast(where(eq(count, 0), 1, count), like.dtype)
+    return target, share, own
 
 
-def gradient_of(g: Any, x: Any, target: Any, share: Any, z_loss: float, reduction: str) -> tuple[Any, None, None]:
+def gradient_of(g: Any, x: Any, target: Any, share: Any, own: Any, z_loss: float, reduction: str) -> tuple[Any, None, None]:
     """Cross-entropy's gradient at logits x, in differentiable ops."""
-    y = softmax(x)
+    whole = sum_op(target, axis=1, keepdims=True)
     if z_loss:
-        y = y * (1.0 + 2.0 * z_loss * logsumexp(x, 1, True))
-    return (y - target) * share * (reshape(g, (g.size, 1)) if reduction == "none" else g), None, None
+        whole = whole + logsumexp(x, 1, True) * own * (2.0 * z_loss)
+    return times((softmax(x) * whole - target) * share, g, reduction), None, None
 
 
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
-def half_cross_entropy(x, ids, found, smoothing=0.0, z_loss=0.0, ignore=-100, reduction="mean"):
+def half_cross_entropy(x, ids, weight, text="", smoothing=0.0, z_loss=0.0, ignore=-100, reduction="mean"):
     """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
     cost 32."""
     rows, cols = x.shape
     losses, kept = row_losses(x), like(x, (rows, 2), float32)
+    ids, found = counted(x, ids, weight, text, ignore, reduction)
     if x.size:
         consts = (number(float(smoothing), float32), number(float(z_loss), float32), ignore, rows, cols)
-        launch("row", half_cross_entropy_row, (losses, kept), (x, ids), consts)
-    return batch_loss(losses, found, reduction), {"kept": kept}
+        launch("row", half_cross_entropy_row, (losses, kept), (x, ids, weight), consts)
+    return batch_loss(losses, found, reduction), {"kept": kept, "found": found}
 
 
 @half_cross_entropy.backward
-def half_cross_entropy_dx(g, x, ids, found, kept, narrow_dx, smoothing, z_loss, ignore, reduction):
+def half_cross_entropy_dx(g, x, ids, weight, found, kept, narrow_dx, smoothing, z_loss, ignore, reduction):
     dx = like(x, dtype=bfloat16 if narrow_dx and x.dtype == bfloat16 else float32)
     if x.size:
         numbers = number(float(smoothing), float32), number(float(z_loss), float32)
         consts = (*numbers, ignore, reduction == "mean", reduction == "none", *x.shape)
-        launch("row", half_cross_entropy_dx_row, (dx,), (None if g.unit else g, x, ids, found, kept), consts)
+        launch("row", half_cross_entropy_dx_row, (dx,), (None if g.unit else g, x, ids, found, kept, weight), consts)
     return dx, None, None
 
 
 @half_cross_entropy.graph
-def half_cross_entropy_ddx(g, x, ids, found, smoothing, z_loss, ignore, reduction):
-    return gradient_of(g, x, *targets(ids, found, x, smoothing, ignore, reduction), z_loss, reduction)
+def half_cross_entropy_ddx(g, x, ids, weight, found, smoothing, z_loss, ignore, reduction):
+    return gradient_of(g, x, *targets(ids, found, weight, x, smoothing, ignore, reduction), z_loss, reduction)
+
+
+def counted(x: Any, ids: Any, weight: Any, text: str, ignore: int, reduction: str) -> tuple[Any, Any]:
+    """The ids in a line, and what has last in it by what a mean divides: what check_ids() found, or the sum of the weights of the ids."""
+    ids, found = checked(ids, text, x.shape[1], ignore)
+    if weight is not None and reduction == "mean" and x.size:
+        found = like(weight, (1,))
+        launch("row", weights_row, (found,), (ids, weight), (ignore, x.shape[1], 1, ids.size))
+    return ids, found
 
 
 def row_losses(x: Any) -> Any:
@@ -129,7 +149,6 @@ def cross_entropy(
     reduction: str = "mean",
 ) -> Any:  # fmt: skip
     """-log softmax(x)[id], averaged over the ids that are not ignored; float32 for 16-bit logits too.
-
     Ignored rows have the gradient 0, whatever they hold. A float target of the logits' shape is a probability for each class: the loss
     is -sum(target * log_softmax(x)) over the classes, its mean over all of them, and the gradient reaches the target, too.
     Shapes: logits x (rows, classes), (classes,), (N, T, ..., classes) or (N, classes, d1, ...); ids: integers of that shape without
@@ -150,14 +169,27 @@ def cross_entropy(
         return soft_cross_entropy(x, target, weight, label_smoothing, z_loss, reduction)
     rows, shape = classes_last("cross_entropy", x, target)
     ids, text = class_ids("cross_entropy", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
-    ids, found = checked(ids, text, rows.shape[-1], int(ignore_index))
-    rows = rows if rows.dtype in FLOATS else cast(rows, float32)
-    run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
-    if weight is None:
-        loss = run(rows, ids, found, label_smoothing, z_loss, int(ignore_index), reduction)
+    rows, ignore = rows if rows.dtype in FLOATS else cast(rows, float32), int(ignore_index)
+    weight = class_weights("cross_entropy", weight, rows)
+    if weight is not None and weight.requires_grad:
+        more = mul(square(logsumexp(widened(rows), 1)), z_loss) if z_loss else 0.0
+        loss = learned(log_softmax(widened(rows)), ids, text, weight, more, label_smoothing, ignore, reduction)
     else:
-        loss = weighted_cross_entropy(run, rows, ids, found, weight, label_smoothing, z_loss, int(ignore_index), reduction)
+        run = half_cross_entropy if rows.dtype in HALF else row_cross_entropy
+        loss = run(rows, ids, weight, text, label_smoothing, z_loss, ignore, reduction)
     return reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss
+
+
+def learned(logs: Any, ids: Any, text: str, weight: Any, more: Any, smoothing: float, ignore: int, reduction: str) -> Any:
+    """The loss of log-probabilities under weights that are tracked, in ops. `more`: what each row has beside, as much as its id counts."""
+    ids, found = checked(ids, text, logs.shape[1], ignore)
+    target, share, own = targets(ids, found, weight, logs, smoothing, ignore, "sum")
+    share, own = reshape(ne(share, 0), (ids.size,)), reshape(own, (ids.size,))
+    losses = sub(mul(own, more), sum_op(where(eq(target, 0), 0.0, mul(target, logs)), axis=1))
+    losses = where(share, losses, 0.0)
+    if reduction == "none":
+        return losses
+    return sum_op(losses) if reduction == "sum" else div(sum_op(losses), sum_op(where(share, own, 0.0)))
 
 
 def smoothed(name: str, label_smoothing: Any, z_loss: Any) -> tuple[float, float]:
@@ -195,27 +227,27 @@ def soft_cross_entropy(x: Any, target: Any, weight: Any, smoothing: float, z_los
 
 
 # ---- log-probabilities ---------------------------------------------------------------------------------------------------------------
-@custom(inputs=2, kind="as is", title="nll_loss", internal=True)
-def row_nll(x, ids, text="", ignore=-100, reduction="mean"):
-    """-x[id] of each row of x (rows, classes), 0 where ignored. `text`: what check_ids() says of an id that is no class."""
-    losses, (_, found) = row_losses(x), checked(ids, text, x.shape[1], ignore)
+@custom(inputs=3, kind="as is", title="nll_loss", internal=True)
+def row_nll(x, ids, weight, text="", ignore=-100, reduction="mean"):
+    """-x[id] of each row of x (rows, classes), 0 where ignored. weight, text: as in row_cross_entropy."""
+    losses, (ids, found) = row_losses(x), counted(x, ids, weight, text, ignore, reduction)
     if x.size:
-        launch("row", nll_row, (losses,), (x, ids), (ignore, x.shape[1], x.shape[0], 1))
+        launch("row", nll_row, (losses,), (x, ids, weight), (ignore, x.shape[1], x.shape[0], 1))
     return batch_loss(losses, found, reduction), {"found": found}
 
 
 @row_nll.backward
-def row_nll_dx(g, ids, found, shapes, ignore, reduction):
+def row_nll_dx(g, ids, weight, found, shapes, ignore, reduction):
     dx = like(g, shapes[0])
     if dx.size:
-        launch("row", nll_dx_row, (dx,), (g, ids, found), (ignore, reduction == "mean", reduction == "none", *shapes[0]))
-    return dx, None
+        launch("row", nll_dx_row, (dx,), (g, ids, found, weight), (ignore, reduction == "mean", reduction == "none", *shapes[0]))
+    return dx, None, None
 
 
 @row_nll.graph
-def row_nll_ddx(g, ids, found, shapes, ignore, reduction):
-    target, share = targets(ids, found, like(g, shapes[0]), 0.0, ignore, reduction)
-    return neg(target * share * (reshape(g, (g.size, 1)) if reduction == "none" else g)), None
+def row_nll_ddx(g, ids, weight, found, shapes, ignore, reduction):
+    target, share, _ = targets(ids, found, weight, like(g, shapes[0]), 0.0, ignore, reduction)
+    return neg(times(target * share, g, reduction)), None, None
 
 
 @composed(home="both")
@@ -228,10 +260,10 @@ def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int = -10
     rows, shape = classes_last("nll_loss", x, target)
     ids, text = class_ids("nll_loss", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
     rows, ignore = rows if rows.dtype in FLOATS else cast(rows, float32), int(ignore_index)
-    if weight is None:
-        loss = row_nll(rows, ids, text, ignore, reduction)
+    weight = class_weights("nll_loss", weight, rows)
+    if weight is not None and weight.requires_grad:
+        loss = learned(widened(rows), ids, text, weight, 0.0, 0.0, ignore, reduction)
     else:
-        losses = row_nll(rows, ids, text, ignore, "none")
-        loss = weighted(losses, reshape(ids, (ids.size,)), class_weights("nll_loss", weight, rows), ignore, reduction)
+        loss = row_nll(rows, ids, weight, text, ignore, reduction)
     loss = narrowed(loss, rows.dtype)
     return reshape(loss, shape) if reduction == "none" and loss.shape != shape else loss

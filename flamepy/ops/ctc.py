@@ -148,7 +148,6 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Any:  # fmt: skip
     """-log of the probability that classes emitted time by time are the labels, once repeats and blanks are left out.
-
     Graves et al. 2006. The gradient is that of log_probs themselves; behind log_softmax it is PyTorch's. "mean": each loss is divided by
     its number of labels first. `zero_infinity`: losses without any alignment count 0, and so do their gradients.
     Shapes: log_probs (T, N, C) or (T, C); targets (N, S), or all labels one after the other; lengths (N,) or (), of integers.

@@ -119,7 +119,7 @@ def one_hot(ids: Any, num_classes: int | None = None) -> Any:
     if num_classes is None:
         if not ids.size:
             raise ValueError("one_hot: no ids that could say how many classes there are: num_classes=None. Give a number.")
-        num_classes = int(ids.numpy().max()) + 1
+        return one_hot(ids, max(0, int(ids.numpy().max()) + 1))
     n = checked_int("one_hot", "num_classes", num_classes)
     if n < 0:
         raise ValueError(f"one_hot: a negative number of classes: {n}. Leave it out to have it found.")

@@ -38,7 +38,6 @@ def drawn(shape: tuple[int, ...], p: float, x: Any) -> Any:
 def stochastic_depth(x: Any, p: float, mode: str, training: bool = True) -> Any:
     """Zero whole samples with probability p and scale the others by 1 / (1 - p), each by itself with mode "row", all or none of the batch
     with mode "batch"; x itself when not training or p is 0.
-
     (Huang et al. 2016, arXiv:1603.09382; drop_path elsewhere.) For the branch of a residual block: x + stochastic_depth(branch(x), ...).
     The draws depend on the seed and the position alone, as dropout's. Shapes: x (N, ...); the result has that of x. Raises ValueError for p
     outside [0, 1] and another mode, ShapeError for a number.
@@ -59,7 +58,6 @@ def stochastic_depth(x: Any, p: float, mode: str, training: bool = True) -> Any:
 def drop_block2d(x: Any, p: float, block_size: int, training: bool = True) -> Any:
     """Zero square regions, of each channel by itself, so that about a share p of all elements is dropped, and scale the others so that
     their count does not matter; x itself when not training or p is 0.
-
     (Ghiasi et al. 2018, arXiv:1810.12890.) Blocks begin where draws say so and lie inside; one that would be larger than the image is as
     large as it. Shapes: x (N, C, H, W); the result has that of x. Raises ValueError for p outside [0, 1] and a size below 1, ShapeError.
     >>> F.drop_block2d(fp.ones(1, 1, 2, 2), 0.5, 1, training=False).tolist()
@@ -140,7 +138,6 @@ def drop_to_lowest(name: str, x: Any, p: Any, training: bool, channels: bool) ->
 @composed(home="functional")
 def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Any:
     """Set elements to the lowest value of selu with probability p, then scale and shift all so that mean 0 and variance 1 stay so.
-
     (Klambauer et al. 2017, arXiv:1706.02515.) Shapes: any, unchanged. Raises ValueError for p outside [0, 1].
     >>> F.alpha_dropout(fp.ones(2), 0.5, training=False).tolist()
     [1.0, 1.0]"""

@@ -61,7 +61,6 @@ def swiglu(x: Any, y: Any = None, axis: int = -1) -> Any:
 @composed(home="functional")
 def geglu(x: Any, y: Any = None, axis: int = -1) -> Any:
     """gelu(x) * y; without y gelu of the first half of x along an axis times the second.
-
     Shapes and errors: as swiglu.
     >>> [round(v, 4) for v in F.geglu(fp.tensor([1.0, 2.0])).tolist()]
     [1.6827]"""
@@ -71,7 +70,6 @@ def geglu(x: Any, y: Any = None, axis: int = -1) -> Any:
 @composed(home="functional")
 def reglu(x: Any, y: Any = None, axis: int = -1) -> Any:
     """relu(x) * y; without y relu of the first half of x along an axis times the second.
-
     Shapes and errors: as swiglu.
     >>> F.reglu(fp.tensor([1.0, 2.0])).tolist()
     [2.0]"""

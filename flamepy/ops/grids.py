@@ -67,7 +67,6 @@ def places_of(size: Sizes, align_corners: bool, dtype: Any, device: Any) -> Any:
 @composed(home="functional")
 def grid_sample(x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Any:
     """x at the places of a grid, whose last axis is (column, row) or (column, row, depth), from -1 to 1 over an axis of x.
-
     mode: "bilinear" (also for volumes), "nearest" or "bicubic" (images). padding_mode says what is outside: "zeros", "border" (the
     nearest number inside) or "reflection". align_corners: -1 and 1 are the middles of the outermost numbers, not their outer ends. Unless
     it is zeros, or the mode "bicubic", a place of NaN is -1, and an infinite one an end, as in PyTorch.

@@ -42,7 +42,7 @@ def chunked_loss(x, weight, bias, ids, found, chunk=1, smoothing=0.0, z_loss=0.0
             if room is not None and min(chunk, rows - first) == many:
                 room.fill(x, ids, first)
                 launch("linear", None, (room.z, None), (room.x, weight, bias, None), (many, classes, width, False, False, x.dtype))
-                launch("row", cross_entropy_row, (room.losses, room.dz), (room.z, room.ids, found), (*consts, many, classes))
+                launch("row", cross_entropy_row, (room.losses, room.dz), (room.z, room.ids, found, None), (*consts, many, classes))
                 put(losses, room.losses, first)
                 room.add_gradients(outs, weight, first)
     for t in outs[1:] if not rows else ():
@@ -98,7 +98,7 @@ def chunked_loss_ddx(g, x, weight, bias, ids, found, wanted, smoothing, z_loss, 
     """In differentiable ops, with all logits in memory."""
     x, weight = widened(x), widened(weight)
     z = linear(x, weight, None if bias is None else widened(bias))
-    dz, _, _ = gradient_of(g, z, *targets(ids, found, z, smoothing, ignore, reduction), z_loss, reduction)
+    dz, _, _ = gradient_of(g, z, *targets(ids, found, None, z, smoothing, ignore, reduction), z_loss, reduction)
     dx = product(dz, weight, False, False) if wanted[0] else None
     dw = product(dz, x, True, False) if wanted[1] else None
     return dx, dw, sum_op(dz, axis=0) if wanted[2] else None, None, None
@@ -110,7 +110,6 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0, z_loss: float = 0.0, reduction: str = "mean",
 ) -> Any:  # fmt: skip
     """cross_entropy(linear(x, weight, bias), ids) that holds the logits of `chunk` rows at a time, and never all.
-
     By default a chunk's logits are about as many numbers as x has. Gradients are made in the forward pass.
     Shapes: x (..., width), weight (classes, width), bias (classes,), ids (...). Raises ShapeError, ValueError for a reduction other than
     "mean" and "sum" or a chunk that is no count, and what cross_entropy raises for ids. The options are cross_entropy's.

@@ -130,7 +130,6 @@ def array_equal(a: Any, b: Any) -> bool:
 @composed
 def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """x with `nan` in the place of NaN, `posinf` and `neginf` of infinity (None: the largest and the least number of the type).
-
     What was replaced gets the gradient 0.
     Shapes: any; the result has that of x. Types: any; integers and bools have nothing to replace.
     >>> fp.nan_to_num(fp.tensor([1.0, float("nan"), float("inf")]), posinf=9.0).tolist()

@@ -14,7 +14,6 @@ from ..core.errors import ShapeError
 from ..core.inputs import common_dtype
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.pointwise import abs_op, add, div, mul, square, sub
-from ..core.ops.reduce import max as max_op
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import min as min_op
 from ..core.ops.reduce import sum as sum_op
@@ -25,6 +24,7 @@ from ..core.words import abs, exp, exp_down, log, maximum, select, sign
 from ..dtypes import checked_number
 from .activations import sigmoid
 from .class_ids import REDUCTIONS, unknown_reduction
+from .random import checked_share
 from .widening import narrowed, widened
 
 
@@ -118,12 +118,6 @@ bce_op = define(
 bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None, title="binary_cross_entropy_with_logits")
 
 
-def check_probabilities(smallest: Any, largest: Any) -> None:
-    low, high = (buffer.device.download(buffer)[0] for buffer in (smallest, largest))
-    if not (low >= 0 and high <= 1):
-        raise ValueError(f"binary_cross_entropy: not probabilities: from {low} to {high}. Use binary_cross_entropy_with_logits.")
-
-
 def rescaled(name: str, losses: Any, weight: Any) -> Any:
     """The losses times weights that broadcast to them, if there are some. Raises ShapeError."""
     return losses if weight is None else mul(losses, widened(spread_weight(name, "weight", weight, losses)))
@@ -150,10 +144,8 @@ def binary_cross_entropy(x: Any, target: Any, weight: Any = None, *, reduction: 
     0.6931"""
     name = "binary_cross_entropy"
     x, target, dtype = pair(name, x, target)
-    if x.size:
-        ends = min_op(x.detach()).buffer, max_op(x.detach()).buffer
-        x.device.require(check_probabilities, *ends, within=((0.0, math.inf), (-math.inf, 1.0)))
-    return reduced(name, rescaled(name, bce_op(x, target), weight), reduction, dtype)
+    losses = bce_op(checked_share(name, x, advice="binary_cross_entropy_with_logits for other numbers"), target)
+    return reduced(name, rescaled(name, losses, weight), reduction, dtype)
 
 
 @composed(home="both")
@@ -188,7 +180,6 @@ kl_log_op = define(
 @composed(home="functional")
 def kl_div(x: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Any:
     """t (log t - x) for log-probabilities x and probabilities t (Kullback & Leibler 1951), or their logarithms with `log_target`.
-
     "mean" is over all elements, as in PyTorch; the divergence of distributions is "batchmean": the sum divided by the first size.
     Shapes and errors: as mse_loss.
     >>> round(F.kl_div(fp.tensor([[0.5, 0.5]]).log(), [[1.0, 0.0]], reduction="batchmean").item(), 4)
@@ -220,7 +211,6 @@ def poisson_nll_loss(
     x: Any, target: Any, *, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
 ) -> Any:  # fmt: skip
     """Minus the logarithm of a count's probability: exp(x) - t x for the logarithm x of the rate, else x - t log(x + eps).
-
     `full` adds Stirling's approximation of log(t!) where t > 1. Shapes and errors: as mse_loss.
     >>> F.poisson_nll_loss(fp.tensor([0.0]), [2.0]).item()
     1.0"""
@@ -249,7 +239,6 @@ def check_variance(smallest: Any) -> None:
 @composed(home="functional")
 def gaussian_nll_loss(x: Any, target: Any, var: Any, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> Any:
     """Minus the logarithm of a normal density: 0.5 (log var + (x - t)^2 / var) (Nix & Weigend 1994).
-
     Variances below `eps` count as eps. `full` adds the constant log(2 pi) / 2.
     Shapes: target and var broadcast to x; var may be a number, or lack x's last axis. Raises ShapeError, ValueError for a variance below 0.
     >>> F.gaussian_nll_loss(fp.tensor([1.0]), [3.0], fp.tensor([1.0])).item()

@@ -1,4 +1,4 @@
-"""Losses that ask for a margin: nothing is lost where an answer is right by so much. Composed of ops, so differentiable as often as these.
+"""Losses that ask for a margin: nothing is lost where an answer is right by so much. Of pairs composed of ops, of classes row by row.
 
 `reduction` is "none", "mean" or "sum".
 """
@@ -8,37 +8,34 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.formula.words import log1p
-from ..core.errors import DTypeError, ShapeError
+from ..core.custom import custom
+from ..core.errors import ShapeError
 from ..core.inputs import common_dtype
+from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
-from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
-from ..core.ops.pointwise import add, div, eq, lt, mul, square, sub, where
+from ..core.ops.pointwise import add, eq, mul, sub, where
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import define
-from ..core.words import abs, exp_down, maximum, select
-from ..dtypes import INTEGERS, checked_number, int64
+from ..core.words import abs, exp_down, maximum
+from ..dtypes import checked_number, int64
+from ..engine.kept import number
 from .activations import sigmoid
 from .class_ids import asked_ids, checked, class_weights
+from .cross_entropy import batch_loss, times
+from .loss_bodies import multi_margin_row, multilabel_margin_row
 from .losses import bce_logits_op, pair, reduced, rescaled
 from .picking import along_at, counted
 from .rounding import clamp
-from .scans import cumsum
-from .shape_more import shaped, unsqueeze
-from .widening import widened
+from .shape_more import shaped
+from .widening import narrowed, widened
 
 soft_margin_op = define(
     "soft_margin", "log(1 + exp(-t x)), without overflow.",
     lambda x, target: log1p(exp_down(-abs(target * x))) + maximum(-target * x, 0.0),
     lambda g, x, target: -g * target * sigmoid(-target * x), None, title="soft_margin_loss", home="",
-)  # fmt: skip
-
-gap_op = define(
-    "gap", "max(0, margin - own + x), 0 where it is to be skipped; NaN passes; the derivative at 0 is 0.",
-    lambda skip, own, x, margin=1.0: select(skip, 0.0, select(margin - (own - x) <= 0.0, 0.0, margin - (own - x))), None,
-    lambda g, y: select(y <= 0.0, 0.0, -g), lambda g, y: select(y <= 0.0, 0.0, g), masks=1, title="margin_loss", home="",
 )  # fmt: skip
 
 
@@ -91,6 +88,33 @@ def rows_of(name: str, x: Any) -> tuple[Any, tuple[int, ...]]:
     return widened(x if x.ndim == 2 else reshape(x, (1, x.size))), x.shape[:-1]
 
 
+@custom(inputs=3, kind="as is", title="multi_margin_loss", internal=True)
+def row_margin(x, ids, weight, text="", p=1, margin=1.0, reduction="mean", *, tracked=()):
+    """multi_margin_loss of the rows of x; weight: what each class counts, or None. Where x is tracked its gradient is made at once."""
+    losses, dx, (ids, found) = like(x, x.shape[:1]), like(x) if any(tracked) else None, checked(ids, text, x.shape[1])
+    if x.size:
+        consts = number(margin, x.dtype), p == 2, reduction == "mean", *x.shape
+        launch("row", multi_margin_row, (losses, dx), (x, ids, found, weight), consts)
+    return batch_loss(losses, found, reduction), {"dx": dx, "found": found}
+
+
+@row_margin.backward
+def row_margin_dx(g, dx, x, ids, weight, found, reduction):  # those from x on: for the rule below
+    return times(dx, g, reduction), None, None
+
+
+@row_margin.graph
+def row_margin_ddx(g, dx, x, ids, weight, p, margin, reduction):
+    if p == 1:  # its gradient does not depend on x
+        return times(dx, g, reduction), None, None
+    (count, classes), ids = x.shape, reshape(ids, (ids.size, 1))
+    own, skip = along_at(x, ids, classes, 1, 1, (count, 1)), eq(ids, counted(classes, int64, x.device))
+    scale = 2.0 / (classes * (count if reduction == "mean" else 1))
+    each = times(mul(where(skip, 0.0, shortfall(sub(own, x), margin)), scale), g, reduction)
+    each = each if weight is None else mul(each, weight[ids])
+    return sub(each, where(skip, sum_op(each, axis=1, keepdims=True), 0.0)), None, None
+
+
 @composed(home="functional")
 def multi_margin_loss(
     x: Any, target: Any, *, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: str = "mean"
@@ -106,14 +130,27 @@ def multi_margin_loss(
     x, target = tensors_of(name, x, target)
     rows, shape = rows_of(name, x)
     shape = shape or target.shape[:1]  # a single row's id may have an axis
-    ids, _ = checked(*asked_ids(name, target, x.device, shape, rows.shape[1]), rows.shape[1])
-    count, classes = rows.shape
-    own, skip = along_at(rows, ids, classes, 1, 1, (count, 1)), eq(reshape(ids, (count, 1)), counted(classes, int64, rows.device))
-    losses = gap_op(skip, own, rows, margin=checked_number(name, "margin", margin))
-    losses = mean(losses if p == 1 else square(losses), axis=1)
-    if weight is not None:
-        losses = mul(losses, class_weights(name, weight, rows)[ids])
-    return reduced(name, shaped(losses, shape), reduction, x.dtype)
+    ids, text = asked_ids(name, target, x.device, shape, rows.shape[1], reduction)
+    margin, weight = checked_number(name, "margin", margin), class_weights(name, weight, rows)
+    if weight is not None and weight.requires_grad:
+        losses = mul(row_margin(rows, ids, None, text, int(p), margin, "none"), weight[reshape(ids, (ids.size,))])
+        return reduced(name, shaped(losses, shape), reduction, x.dtype)
+    loss = narrowed(row_margin(rows, ids, weight, text, int(p), margin, reduction), x.dtype)
+    return shaped(loss, shape) if reduction == "none" else loss
+
+
+@custom(inputs=2, kind="as is", title="multilabel_margin_loss", internal=True)
+def row_labels(x, ids, reduction="mean"):
+    """multilabel_margin_loss of the rows of x. Its gradient is made at once."""
+    (rows, classes), losses, dx, listed = x.shape, like(x, x.shape[:1]), like(x), like(ids)
+    if rows:
+        step = number(1.0 / (classes * (rows if reduction == "mean" else 1)), x.dtype)
+        launch("row", multilabel_margin_row, (losses, dx, like(x), listed), (x, ids), (step, rows, classes))
+    check_ids(listed, -1, classes, f"multilabel_margin_loss: class id out of range: {{}} at position {{}}. Use 0 to {classes - 1}.")
+    return losses if reduction == "none" else (mean if reduction == "mean" else sum_op).body(losses), {"dx": dx}
+
+
+row_labels.differentiable(lambda g, dx, reduction: (times(dx, g, reduction), None))
 
 
 @composed(home="functional")
@@ -125,21 +162,10 @@ def multilabel_margin_loss(x: Any, target: Any, *, reduction: str = "mean") -> A
     0.25"""
     name = "multilabel_margin_loss"
     x, target = tensors_of(name, x, target)
-    if target.dtype not in INTEGERS:
-        raise DTypeError(f"{name}: class ids are not integer: {target.dtype}. Cast them to int64.")
-    if target.shape != x.shape:
-        raise ShapeError(f"{name}: sizes differ: class ids {target.shape}, scores {x.shape}. Fill up with -1.")
+    ids, _ = asked_ids(name, target, x.device, x.shape, 1, reduction)
     rows, shape = rows_of(name, x)
-    ids, classes = cast(reshape(target, rows.shape), int64), rows.shape[1]
-    listed = eq(cumsum(lt(ids, 0), 1), 0)  # before the first -1
-    ids = where(listed, ids, 0)
-    check_ids(ids, 0, classes, f"{name}: class id out of range: {{}} at position {{}}. Use 0 to {classes - 1}.")
-    listed = unsqueeze(cast(listed, rows.dtype), 2)  # as what follows (rows, places, classes)
-    own = mul(cast(eq(unsqueeze(ids, 2), counted(rows.shape[1], int64, rows.device)), rows.dtype), listed)
-    counts = mul(listed, cast(eq(sum_op(own, axis=1, keepdims=True), 0), rows.dtype))
-    own = along_at(rows, ids, classes, classes, 1, (*ids.shape, 1))
-    losses = div(sum_op(gap_op(eq(counts, 0.0), own, unsqueeze(rows, 1)), axis=(1, 2)), float(classes))
-    return reduced(name, shaped(losses, shape), reduction, x.dtype)
+    loss = narrowed(row_labels(rows, reshape(ids, rows.shape), reduction), x.dtype)
+    return shaped(loss, shape) if reduction == "none" else loss
 
 
 @composed(home="functional")

@@ -112,7 +112,6 @@ def with_box(name: str, x: Any, alpha: float) -> tuple[Any, Any]:
 def mixup(x: Any, y: Any, alpha: float = 1.0, num_classes: int | None = None, training: bool = True) -> Any:
     """(x, y) with each sample blended with the one before it in the batch, the first with the last, and their labels: shares l and 1 - l, l
     from Beta(alpha, alpha), one for a batch. When not training x as it is, and the labels soft.
-
     (Zhang et al. 2017, arXiv:1710.09412; the arithmetic of torchvision.) The draw is of flamepy's random numbers.
     Shapes: x (N, ...); labels y (N,), ids below num_classes, or (N, classes), soft; the results (N, ...) and (N, classes). Raises
     ShapeError, DTypeError, ValueError, IndexOutOfRange.
@@ -125,7 +124,6 @@ def mixup(x: Any, y: Any, alpha: float = 1.0, num_classes: int | None = None, tr
 def cutmix(x: Any, y: Any, alpha: float = 1.0, num_classes: int | None = None, training: bool = True) -> Any:
     """(x, y) with a box of the sample before it put into each, the same box for a batch, and labels mixed by its area: about 1 - l, l from
     Beta(alpha, alpha). When not training x as it is, and the labels soft.
-
     (Yun et al. 2019, arXiv:1905.04899; the arithmetic of torchvision.) The draws are of flamepy's random numbers.
     Shapes: x (N, ..., H, W); else as mixup(). Raises what that does.
     >>> F.cutmix(fp.ones(2, 1, 4, 4), [0, 1], num_classes=2)[0].shape

@@ -136,7 +136,6 @@ def normalised(first, cols, y, x, more, w, b, m, s, shift):
 def statistics(r, mean, rstd, x, more, near, d, square, eps, cols):
     """(m, s, shift), with which a row of x (+ more) is normalised: (x - m) * s - shift. d and `square` are the means of x - near and of
     its square.
-
     The mean is near + d, kept as two numbers: where a row lies far from zero, what rounding cuts off counts too. The variance is
     square - d * d, as long as d is not large beside the deviations (Chan, Golub, LeVeque 1983); else sums are made again about the mean."""
     var = square - d * d

@@ -49,7 +49,6 @@ focal_op = pointwise("focal", focal_y, focal_dx, focal_dtarget, title="sigmoid_f
 @composed(home="functional")
 def sigmoid_focal_loss(x: Any, target: Any, *, alpha: float = 0.25, gamma: float = 2.0, reduction: str = "none") -> Any:
     """Binary cross-entropy of sigmoid(x) that counts (1 - p)^gamma, p what the right answer gets (Lin et al. 2017, arXiv:1708.02002).
-
     Positives count `alpha`, negatives 1 - alpha; a negative alpha: both count 1. As in torchvision nothing is averaged unless asked for.
     Shapes and errors: as mse_loss; ValueError for gamma < 0.
     >>> round(F.sigmoid_focal_loss(fp.tensor([0.0]), [1.0], alpha=-1, reduction="mean").item(), 4)
@@ -69,7 +68,6 @@ def tversky_loss(
 ) -> Any:  # fmt: skip
     """1 - (overlap + smooth) / (overlap + alpha only x + beta only target + smooth) for probabilities (Salehi et al. 2017,
     arXiv:1706.05721).
-
     overlap: the sum of x t, only x: that of x (1 - t), only target: that of (1 - x) t. They are over `axis`, by default all but the
     first two, of (N, classes, d1, ...), or the last one where there is no third; `reduction` is over what is left.
     Shapes and errors: as mse_loss; IndexOutOfRange for an axis that is not there.
@@ -81,7 +79,6 @@ def tversky_loss(
 @composed(home="functional")
 def dice_loss(x: Any, target: Any, *, smooth: float = 1.0, axis: Any = None, reduction: str = "mean") -> Any:
     """1 - (2 overlap + smooth) / (sum of x + sum of target + smooth) for probabilities (Milletari et al. 2016, arXiv:1606.04797).
-
     Sums are over `axis`, see tversky_loss. Shapes and errors: as mse_loss.
     >>> round(F.dice_loss(fp.tensor([[1.0, 0.0]]), [[1.0, 1.0]], smooth=0).item(), 4)
     0.3333"""

@@ -156,7 +156,6 @@ def padded(x: Any, widths: Any, mode: Any, value: Any) -> Any:
 @composed
 def pad(x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
     """x with more around it; widths is ((before, after), ...), a pair for each axis, or one number for all sides; below 0 they cut off.
-
     mode: "constant", "reflect" (at the ends, which are not repeated), "symmetric" (they are), "replicate" or "edge", "circular" or "wrap".
     value: what a constant is (0); pad(x, widths, 1.5) is short for it. x.pad() and F.pad() take PyTorch's flat widths, too.
     Shapes: before + n + after. Raises ShapeError, ValueError for an unknown mode.
@@ -167,7 +166,6 @@ def pad(x: Any, widths: Any, mode: Any = "constant", value: Any = None) -> Any:
 
 def flat_pad(x: Any, pad: Any, mode: Any = "constant", value: Any = None) -> Any:
     """x with more around it; pad is (left, right, top, bottom, ...), the last axis first, or a pair (before, after) for each axis.
-
     Modes and errors: as flamepy.pad(). Shapes: before + n + after.
     >>> F.pad(fp.tensor([[1.0, 2.0]]), (1, 0)).tolist()
     [[0.0, 1.0, 2.0]]"""

@@ -33,7 +33,6 @@ def positive(name: str, what: str, value: Any, below: float = float("inf")) -> f
 @composed(home="functional")
 def ppo_loss(log_probs: Any, old_log_probs: Any, advantages: Any, *, clip: float = 0.2, reduction: str = "mean") -> Any:
     """-min(r A, clamp(r, 1 - clip, 1 + clip) A) with r = exp(log_probs - old_log_probs), how much likelier an action became.
-
     (Schulman et al. 2017, arXiv:1707.06347, equation 7.) Add coefficients times ppo_value_loss() and subtract one of entropy() as you want
     them. Shapes: all the same, else ShapeError. Raises ValueError for clip outside (0, 1).
     >>> F.ppo_loss(fp.tensor([0.0]), [0.0], [2.0]).item()
@@ -81,7 +80,6 @@ def dpo_loss(
 ) -> Any:  # fmt: skip
     """-log sigmoid(beta ((chosen - rejected) - (reference_chosen - reference_rejected))): log-probabilities of the better and the worse
     answer, by the policy and by the model that it began as.
-
     (Rafailov et al. 2023, arXiv:2305.18290, equation 7; label_smoothing: how often a label is wrong, Mitchell 2023.) Shapes: all the same,
     else ShapeError. Raises ValueError for beta <= 0 and label_smoothing outside [0, 0.5).
     >>> round(F.dpo_loss(fp.tensor([0.0]), [0.0], [0.0], [0.0]).item(), 4)

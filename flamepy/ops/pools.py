@@ -148,7 +148,6 @@ def max_pool2d(
     return_indices: bool = False,
 ) -> Any:  # fmt: skip
     """The largest number of each window (padding never wins); the stride is the window's size unless given.
-
     A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch. padding is an int, one for each axis, or for each side:
     ((top, bottom), (left, right)) or flat (left, right, top, bottom). ceil_mode: the last window may end outside. return_indices: a pair,
     with where in its image each number was, for max_unpool2d().
@@ -210,7 +209,6 @@ def max_unpool1d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, pad
 @composed(home="functional")
 def max_unpool2d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
     """Numbers at their indices in images of zeros: what max_pool2d(..., return_indices=True) gave, put back.
-
     output_size: where several sizes pool to that of x. Numbers that meet (windows that overlap) give their mean.
     Shapes: x and indices (N, C, H, W) or (C, H, W); the result (..., *output_size). Raises ShapeError, IndexOutOfRange.
     >>> F.max_unpool2d(fp.tensor([[[4.0]]]), fp.tensor([[[3]]]), 2).tolist()
@@ -305,7 +303,6 @@ def avg_pool2d(
     divisor_override: Any = None,
 ) -> Any:  # fmt: skip
     """The mean of each window; the stride is the window's size unless given.
-
     Padding counts as zeros unless count_include_pad is False; it is given as for max_pool2d(). ceil_mode: the last window may end outside,
     where nothing counts. divisor_override: what sums are divided by.
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.

@@ -92,7 +92,6 @@ KEPT: dict[str, Any] = {"only_for": {"x": "weight", "weight": "x"}, "unless": "a
 @custom(inputs=4, home="functional")
 def linear(x, weight, bias=None, residual=None, activation="", *, tracked=()):
     """activation(x @ weight.T + bias) + residual: x (..., n_in), weight (n_out, n_in), bias (n_out), residual as the result, or None.
-
     activation: the name of a pointwise op, e.g. "relu", "gelu_erf" (gelu), "gelu_tanh", "silu"; "" for none.
     Shapes: the result is (..., n_out). Raises ShapeError, ValueError for a name that is no activation.
     >>> F.linear(fp.tensor([-3.0, 2.0]), fp.tensor([[1.0, 1.0], [0.0, 1.0]]), activation="relu").tolist()

@@ -52,7 +52,6 @@ dropped.differentiable(lambda g, mask, p: where(mask, mul(g, 0.0 if p == 1 else 
 @composed(home="both")
 def dropout(x: Any, p: float = 0.5, training: bool = True, generator: Any = None) -> Any:
     """Zero each element, a NaN too, with probability p and scale the others by 1 / (1 - p); x itself when not training or p is 0.
-
     (Srivastava et al. 2014.) The mask depends on the seed and the position, not on threads; see rng.py.
     Shapes: any; the result has that of x. Integers give float32. Raises ValueError for p outside [0, 1].
     >>> fp.dropout(fp.ones(2), p=0.5, training=False).tolist()
@@ -69,7 +68,6 @@ def randint(
     low: int, high: Any = None, size: Any = None, dtype: Any = None, device: Any = None, *, generator: Any = None
 ) -> Any:  # fmt: skip
     """Whole numbers from low up to, not including, high; of one bound, from 0 up to it (int64 unless said otherwise).
-
     randint(low, high, size), as NumPy's, and as PyTorch's also randint(high, size). Raises ValueError for no numbers to choose from."""
     if size is None and isinstance(high, list | tuple):
         high, size = None, high
@@ -120,11 +118,11 @@ def drawn(shape: Any, device: Any, generator: Any, dtype: Any = float32) -> Any:
     return random_tensor("uniform", "philox_uniform", shape, 0.0, 1.0, dtype, device, False, generator)
 
 
-def checked_share(name: str, p: Any, most: float = 1.0) -> Any:
+def checked_share(name: str, p: Any, most: float = 1.0, advice: str = "numbers that are") -> Any:
     """Probabilities as floats, none of which is NaN, below 0 or above `most`. Raises ValueError with the position of one that is."""
     p = Tensor.of(name, p)
     p = p if p.dtype in FLOATS else cast(p, float32)
-    text = f"{name}: no probability: element {{1}} is not from 0 to {most}. Use numbers that are."
+    text = f"{name}: no probability: element {{1}} is not from 0 to {most}. Use {advice}."
     check_ids(p, 0, 0, text, error=ValueError, found=share_counts(widened(p), most))
     return p
 
@@ -149,7 +147,8 @@ def share_counts(p, most=1.0):
 
 @custom(inputs=1, kind="as is", title="bernoulli", internal=True)
 def ones_of(p, generator=None):
-    """1 with probability p, else 0."""
+    """1 with probability p, else 0. Raises ValueError for what is no probability."""
+    checked_share("bernoulli", p)
     y, noise = like(p), like(p, dtype=p.spec.computed)
     if p.size:
         ends = number(0.0, noise.dtype), number(1.0, noise.dtype)
@@ -167,7 +166,8 @@ def bernoulli(p: Any, generator: Any = None) -> Any:
     Shapes: p's. Raises ValueError for what is no probability.
     >>> fp.bernoulli(fp.tensor([0.0, 1.0])).tolist()
     [0.0, 1.0]"""
-    return ones_of(checked_share("bernoulli", p), generator)
+    p = Tensor.of("bernoulli", p)
+    return ones_of(p if p.dtype in FLOATS else cast(p, float32), generator)
 
 
 def exponentials(shape: Any, device: Any, generator: Any, dtype: Any) -> Any:
@@ -230,6 +230,8 @@ def normal(
 ) -> Any:  # fmt: skip
     """Normally distributed numbers; mean and std may be tensors, which get gradients, then size is what they broadcast to."""
     shape, place = common_size("normal", size, mean, std, device)
+    if is_number(mean) and is_number(std):
+        return random_tensor("randn", "philox_normal", shape, mean, std, dtype, place, False, generator)
     kind = next((x.spec.computed for x in (mean, std) if isinstance(x, Tensor) and x.dtype in FLOATS), float32)
     noise = random_tensor("randn", "philox_normal", shape, 0.0, 1.0, kind if dtype is None else dtype, place, False, generator)
     if is_number(std) and checked_number("normal", "std", std) < 0:

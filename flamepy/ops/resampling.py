@@ -30,7 +30,6 @@ def interpolate(
     recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Any:  # fmt: skip
     """x with other sizes of its last axes: `size`, or its own times scale_factor.
-
     mode: "nearest" (rounds down), "nearest-exact", "linear" along every axis ("bilinear" and "trilinear" are its names for images and
     volumes), "bicubic" (images), "area" (means). align_corners: the outermost numbers stay where they are. antialias (bilinear, bicubic):
     weights as wide as what a result covers. Integers are rounded. As in PyTorch a given scale_factor is the scale of places, too, unless

@@ -87,7 +87,6 @@ clip = define(
 @composed
 def round(x: Any, decimals: int = 0) -> Any:
     """The nearest whole number, halves to the even one; with decimals the nearest one with so many digits behind the point.
-
     Records a zero gradient.
     Shapes: any; the result has that of x. Types: floats and integers. Raises DTypeError for others.
     >>> fp.round(fp.tensor([0.52, 2.46]), decimals=1).tolist()
@@ -104,7 +103,6 @@ def round(x: Any, decimals: int = 0) -> Any:
 @composed
 def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     """a / b (integers give float32), or its whole part: rounding_mode "trunc" rounds towards 0 and "floor" down; integers stay integers.
-
     A rounded quotient records a zero gradient.
     Shapes: those of a and b broadcast. Raises ShapeError if they do not, DTypeError for two float types, ValueError for another mode.
     >>> fp.div(fp.tensor([7.0, -7.0]), 2.0, rounding_mode="trunc").tolist()
@@ -121,7 +119,6 @@ def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
 @composed
 def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     """x limited to [min, max] (numbers or tensors; None is no limit, one of them has to be there). The gradient passes at the bounds.
-
     NaN stays NaN; its gradient is 0, as in PyTorch. A tensor as bound gets the gradient where x lies beyond it.
     Shapes: those of x and the bounds broadcast. Types: floats and integers. Raises DTypeError for bounds that are no numbers.
     >>> fp.clamp(fp.tensor([-2.0, 0.5, 9.0]), 0, 1).tolist()

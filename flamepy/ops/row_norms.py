@@ -66,7 +66,6 @@ def norm_backward(
     ins: tuple, depth: int, wanted: tuple, places: tuple, shapes: list, body: Any = bodies.norm_dx_row
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """dx, dw and db from ins = (g, more, x, weight, mean, rstd); `more`, a cotangent that reached x another way, is added to dx.
-
     In x's place kept_norm_dx_row takes the normalised x. `depth` counts the normalised axes. `wanted`, `places` (a backward rule's
     `into`) and `shapes` are those of weight and bias."""
     x, mean = ins[2], ins[4]
@@ -104,7 +103,6 @@ def beside_rows(numbers: Any, x: Any, depth: int) -> Any:
 @custom(inputs=3, name="row_layer_norm", title="layer_norm", internal=True)
 def layer_norm_op(x, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
-
     `normalized_shape` (default: that of weight or bias, else the last size) says which axes; weight and bias have it too.
     `dtype`: what the result is rounded to, where it is another than the inputs'."""
     y, mean, rstd, cols, small, depth = started("layer_norm", (x,), weight, bias, eps, normalized_shape, dtype)
@@ -124,7 +122,6 @@ layer_norm_op.graph(lambda g, x, weight, depth, eps: (*norm_graph(g, x, weight, 
 @custom(inputs=4, internal=True)
 def residual_layer_norm(x, residual=None, weight=None, bias=None, eps=1e-5, normalized_shape=None, dtype=None):
     """(s, layer_norm(s)) with s = x + residual, or s = x without a residual: a residual stream and what the next layer reads.
-
     Backward adds the cotangents of both in one launch. The axes and `dtype`, that of the norm, are those of layer_norm."""
     y, mean, rstd, cols, small, depth = started("residual_layer_norm", (x, residual), weight, bias, eps, normalized_shape, dtype)
     if residual is None:
@@ -261,7 +258,6 @@ def tensors_or_none(name: str, x: Any, *weights: Any) -> list[Any]:
 @composed(home="functional")
 def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes (Ba et al. 2016, arXiv:1607.06450).
-
     normalized_shape: the sizes of those axes (default: the weight's, else the last). layer_norm(x, weight, bias) works too.
     Shapes: x (..., *normalized_shape), weight and bias normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.layer_norm(fp.tensor([1.0, 3.0])).tolist()]
@@ -286,7 +282,6 @@ def layer_norm_in(dtype: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: f
 @composed(home="functional")
 def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: float = 1e-5) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang & Sennrich 2019, arXiv:1910.07467).
-
     normalized_shape as in layer_norm; rms_norm(x, weight) works too. PyTorch's eps is finfo(x.dtype).eps where none is given.
     Shapes: x (..., *normalized_shape), weight normalized_shape; the result has x's. Integers give float32. Raises ShapeError.
     >>> [round(v, 2) for v in F.rms_norm(fp.tensor([1.0, 7.0])).tolist()]

@@ -54,7 +54,6 @@ class Body(NamedTuple):
 
 def rowwise(name: str, body: Any, dx_body: Any = None, *, axis: int = -1, reduces: bool = False, **attributes: Any) -> Callable[..., Any]:
     """Define an op that works row by row along an axis; returns the function to call: `op(x, axis=axis, **attributes)`.
-
     body(r, y, *statistics, x, *attributes, rows, cols) writes its row of y, which has x's shape; with `reduces` it writes y[r] and the
     axis goes. A statistic is one number a row. dx_body(r, dx, *arrays, *attributes, rows, cols) writes its row of dx from what it names
     among g, x, y and the statistics: that is what the tape saves. Without it the op has no derivative; it has no second one in any case.

@@ -88,7 +88,6 @@ def fitting(name: str, x: Any, src: Any) -> Any:
 
 class Spots:
     """Where the integers of an index, as scatter() takes it, lie along an axis of x. shape: that of the index, with an axis.
-
     `place`: ids, n, m, inner and name, as put_along() takes them. If the index reaches only a part of x they are places in x flattened."""
 
     def __init__(self, name: str, x: Any, axis: int, ids: Any, shape: tuple[int, ...]):
@@ -137,7 +136,6 @@ def spots_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple
 @composed
 def scatter(x: Any, axis: int, index: Any, src: Any = None, reduce: str | None = None, value: float | None = None) -> Any:
     """x with y[index[i, j], j] = src[i, j] for axis 0, and so on; src (or value) may be a number. Of several the last one counts.
-
     reduce: "add" or "multiply", with what is there, as scatter_reduce() does.
     Shapes: x's; index has as many axes, sizes at most src's, and x's but at the axis. Raises ShapeError, DTypeError, IndexOutOfRange.
     >>> fp.scatter(fp.zeros(3), 0, [2, 0], fp.tensor([5.0, 6.0])).tolist()

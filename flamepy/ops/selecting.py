@@ -6,10 +6,12 @@ How many a mask takes is found out on the host, so no captured step may ask; mas
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
 
+from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.methods import uploaded
 from ..core.op import publish
@@ -23,7 +25,7 @@ from ..core.pointwise import as_mask, define
 from ..core.tensor import Tensor
 from ..core.words import select
 from ..dtypes import checked_int
-from .picking import along_at, integers, picked_along, select_rows
+from .picking import along_added, along_at, integers, picked_along, select_rows
 from .scans import cumsum
 from .scattering import fitting, spots_of
 
@@ -33,7 +35,6 @@ MODES = ("raise", "wrap", "clip")
 @composed
 def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
     """Elements of the flattened x at integer indices, or slices of it along an axis. Negative ones count from the end.
-
     mode: what is done with an index out of range: "raise", "wrap" or "clip" (then negative ones become 0), as NumPy's.
     Shapes: that of indices, in the place of the axis. Raises IndexOutOfRange, DTypeError, ValueError for another mode.
     >>> fp.take(fp.tensor([[1, 2], [3, 4]]), [3, 0]).tolist()
@@ -148,13 +149,22 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     x = Tensor.of("masked_scatter", x, getattr(source, "device", None))
     x, mask = together("masked_scatter", x, as_mask("masked_scatter", mask, x.device))
     source = fitting("masked_scatter", x, source)
-    n, many = source.spec.size, x.spec.size
-    wanted = taken_op(reshape(mask, (many,)), cumsum(mask))
-    text = f"masked_scatter: source has {source.size} elements, the mask takes more: element {{}} at position {{}}. Give more."
-    check_ids(wanted, -1, source.size, text)
-    if not source.size or not x.size:
-        return x
-    return where_op(mask, along_at(reshape(source, (n,)), wanted, n, many, 1, x.shape), x)
+    return scattered(x, mask, source) if x.size else x
+
+
+@custom(inputs=3, kind="as is", title="masked_scatter", internal=True)
+def scattered(x, mask, source):
+    places, n = taken_op(mask, reshape(cumsum(mask), x.shape)), source.spec.size
+    text = f"masked_scatter: source has {n} elements, the mask takes more: element {{}} at position {{}}. Give more."
+    check_ids(reshape(places, (x.spec.size,)), -1, n, text)
+    taken = along_at(reshape(source, (n,)), places, n, x.spec.size, 1, x.shape) if n else x
+    return where_op(mask, taken, x), {"places": places}
+
+
+@scattered.differentiable
+def scattered_dx(g, shapes, mask, places):
+    taken = where_op(mask, g, 0.0)
+    return where_op(mask, 0.0, g), None, along_added(taken, places, math.prod(shapes[2]), math.prod(shapes[0]), 1, shapes[2])
 
 
 @composed

@@ -92,7 +92,6 @@ def cosine_embedding_loss(x1: Any, x2: Any, target: Any, *, margin: float = 0.0,
 @composed(home="functional")
 def contrastive_loss(x1: Any, x2: Any, target: Any, *, margin: float = 1.0, reduction: str = "mean") -> Any:
     """d^2 / 2 where the target is 1, a pair that belongs together; max(0, margin - d)^2 / 2 where it is 0. d = |x1 - x2|.
-
     Hadsell, Chopra & LeCun 2006, whose Y is 1 - target. Shapes: x1 and x2 (..., width), target (...).
     >>> F.contrastive_loss(fp.tensor([[0.0], [0.0]]), [[2.0], [0.5]], [1, 0], reduction="none").tolist()
     [2.0, 0.125]"""
@@ -110,7 +109,6 @@ def triplet_margin_loss(
     reduction: str = "mean",
 ) -> Any:  # fmt: skip
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), d as in pairwise_distance (Schroff et al. 2015, arXiv:1503.03832).
-
     `swap`: the negative is as near as it is to the anchor or to the positive (Balntas et al. 2016).
     Shapes: three of (..., width) that broadcast.
     >>> round(F.triplet_margin_loss(fp.tensor([[0.0]]), [[1.0]], [[1.5]]).item(), 3)

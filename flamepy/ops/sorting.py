@@ -223,7 +223,6 @@ def quantile(
     x: Any, q: Any, axis: Axis = None, keepdims: bool = False, method: str = "linear", interpolation: str | None = None,
 ) -> Any:  # fmt: skip
     """What a share q (0 to 1, or a list of such) of the numbers along the axes lies below; NaN where there is one.
-
     method (or interpolation): between two numbers "linear", "lower", "higher", "midpoint" or "nearest".
     Shapes: that of q, then x's without the axes (1 there with keepdims). Integers give float32. Raises ValueError, ShapeError.
     >>> fp.quantile(fp.tensor([1.0, 2.0, 4.0]), 0.75).item()
@@ -309,7 +308,6 @@ def check_some(name: str, x: Any, axis: Axis, n: int) -> None:
 @composed
 def median(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     """The middle number along the axes, of an even number of them the mean of two, as NumPy's; NaN where there is one.
-
     PyTorch's median is the lower of two, with its index: kthvalue(x, (n + 1) // 2).
     Shapes: as sum. Integers give float32. Raises ShapeError where there are no elements.
     >>> fp.median(fp.tensor([1.0, 4.0, 2.0, 3.0])).item()
@@ -345,7 +343,6 @@ def searchsorted(
 ) -> Any:  # fmt: skip
     """For each value the index (int64) at which it would keep the sorted x in order: before what is equal ("left")
     or behind it ("right", or right=True).
-
     x: one row, or rows (..., n) for values (..., m), each of which has a row of its own. sorter: the indices that sort x.
     Shapes: that of values. NaN is the largest. Raises ShapeError for rows that do not fit, ValueError for another
     side, and for "left" with right=True.

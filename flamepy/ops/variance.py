@@ -217,7 +217,6 @@ def moments_of(name: str, x: Any, axis: Axis, correction: Any, keepdims: bool, r
 @composed
 def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
     """Variance over the axes: sum of squared deviations / (n - correction). Accurate far from zero too.
-
     The default is NumPy's and the array API's; PyTorch's is correction=1, which unbiased=True is another name of.
     Shapes: as sum. Raises DTypeError unless x is of floats.
     >>> fp.var(fp.tensor([1.0, 3.0])).item()
@@ -228,7 +227,6 @@ def var(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False
 @composed
 def std(x: Any, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Any:
     """Square root of var(); its gradient where the variance is zero is zero.
-
     Right also where the variance itself would be too large or too small for the type. The default is NumPy's and the array API's;
     PyTorch's is correction=1.
     Shapes: as sum. Raises DTypeError unless x is of floats.

@@ -35,10 +35,8 @@ class Compiler(Dialect):
 
 def typed(function: Any, dtype: np.dtype, compiler: Compiler, reorder: bool, formula: Any = None) -> Any:
     """A copy of `function` for `dtype`, which it has as an attribute, with compiled helpers.
-
     `reorder` tells whether helpers may reorder sums: those of a loop may, those of a formula may not. `formula` is the F of a
-    loop and of its helpers.
-    """
+    loop and of its helpers."""
 
     def compiled(name: str, value: Any) -> Any:
         if name == "F" and formula is not None:
@@ -123,9 +121,7 @@ def is_making_kernel() -> bool:
 
 def bind(loop: Any, formula: Any, dtype: np.dtype, compiler: Compiler) -> Any:
     """The kernel for `loop` with `formula` as its F: called with (workers, *arguments of the loop without `part`).
-
-    Compiles at the first call, or loads from the disk cache.
-    """
+    Compiles at the first call, or loads from the disk cache."""
     body = typed(loop, dtype, compiler, True, formula)
     name = loop.__name__ if formula is None else f"{loop.__name__}_{formula.__name__}"
     functions = reached(loop) if formula is None else [*reached(loop), *reached(formula)]

@@ -61,10 +61,10 @@ def exact(x):
 
 @kernel
 def batch_loss(F, outs, ins, consts):
-    """y = the sum of the losses; for the mean divided by found[2], the number of ids that count: NaN if there are none."""
+    """y = the sum of the losses; for the mean divided by found's last number, how many ids count: NaN if there are none."""
     (y,), (losses, found), (mean,) = outs, ins, consts
     total = total_of(losses)
-    y[...] = total / np.float64(found[2]) if mean else total
+    y[...] = total / np.float64(found[-1]) if mean else total
 
 
 @kernel

@@ -52,11 +52,9 @@ def copy_into(y: Any, x: Any) -> None:
 @custom(kind="as is", home="flamepy")
 def clone(x):
     """A copy.
-
     Shapes: any; the result has that of x.
     >>> fp.clone(fp.tensor([1.0, 2.0])).tolist()
-    [1.0, 2.0]
-    """
+    [1.0, 2.0]"""
     y = like(x)
     copy_into(y, x)
     return y
@@ -68,11 +66,9 @@ clone.differentiable(pass_g)
 @custom(inputs=1, kind="as is", home="flamepy")
 def cast(x, dtype=float32):
     """The same numbers as another dtype; x itself if it has that dtype. Towards integers the fraction is cut off.
-
     Shapes: any; the result has that of x. Raises DTypeError for a dtype that is not supported.
     >>> fp.cast(fp.tensor([1.7, -1.7]), fp.int64).tolist()
-    [1, -1]
-    """
+    [1, -1]"""
     y = like(x, dtype=as_dtype(dtype, "cast: not supported: {}"))
     if not {x.dtype, y.dtype}.isdisjoint(STORED) and not {x.dtype, y.dtype}.isdisjoint(INTEGERS):
         between = like(x, dtype=computed(x.dtype if x.dtype in STORED else y.dtype))  # no device converts these at once

@@ -125,9 +125,7 @@ def check_ids(
 ) -> Any:  # fmt: skip
     """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`, or for what `found` says, as id_counts()
     does. `text` has places for the value and the position.
-
-    Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`.
-    """
+    Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`."""
     found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0) if found is None else found, ids.shape
 
     def check(buffer: Any) -> None:
@@ -143,9 +141,7 @@ def check_ids(
 @custom(inputs=1, kind="as is", internal=True)
 def placed_ids(ids, n=0, sizes=(), strides=(), step=1):
     """For each position in `sizes`, where it begins by `strides`, plus `step` times its id (of n, negative ones from the end).
-
-    ids repeats along the first axes of `sizes`.
-    """
+    ids repeats along the first axes of `sizes`."""
     out = like(ids, (math.prod(sizes),))
     if out.size:
         launch("place_ids", None, (out,), (ids,), (sizes, strides, n, step))
@@ -162,7 +158,6 @@ def picked_from_rows(x: Any, ids: Any) -> Any:
 @composed(home="functional")
 def embedding(ids: Any, weight: Any) -> Any:
     """Rows of weight at the integer ids; its gradient adds up over repeated ids. Raises DTypeError, IndexOutOfRange for an id of no row.
-
     Shapes: ids any, weight (n, width); the result (*ids.shape, width).
     >>> F.embedding([1, 0], fp.tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[3.0, 4.0], [1.0, 2.0]]"""

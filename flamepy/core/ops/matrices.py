@@ -62,11 +62,9 @@ def cotangents(times: Any, g: Any, a: Any, b: Any, wanted: Any, shapes: Any, ta:
 def matmul(a: Any, b: Any) -> Any:
     """a @ b: vectors, matrices, and stacks of matrices that broadcast. Raises ShapeError, DTypeError for integers beside floats. Integers
     wrap around, as in NumPy; of truths it says whether any two are true.
-
     Shapes: (..., n, k) and (..., k, m) give (..., n, m); a vector (k,) stands for a row or a column and goes.
     >>> fp.matmul(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 1.0]).tolist()
-    [3.0, 7.0]
-    """
+    [3.0, 7.0]"""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         a, b = tensors_of("matmul", a, b)
     for x in (a, b):

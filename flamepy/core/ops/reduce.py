@@ -75,11 +75,9 @@ def upside_down(x: Any) -> Any:
 @custom(kind="any", home="flamepy")
 def sum(x, axis=None, keepdims=False, dtype=None):
     """Sum over the axes, in another dtype if one is given.
-
     Shapes: x any; the result is without the axes, or has 1 there with keepdims. Bools and int32 are summed in int64.
     >>> fp.sum(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
-    [4.0, 6.0]
-    """
+    [4.0, 6.0]"""
     y = sum_of(x if dtype is None else in_type(x, dtype), reduction("sum", x.shape, axis, keepdims))
     return y if dtype is None else in_type(y, dtype)
 
@@ -112,11 +110,9 @@ def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
 @custom(home="flamepy")
 def mean(x, axis=None, keepdims=False, dtype=None):
     """Mean over the axes (integers give float32), in another dtype if one is given; NaN for no elements.
-
     Shapes: as sum. Raises IndexOutOfRange for an axis that x does not have.
     >>> fp.mean(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
-    [1.5, 3.5]
-    """
+    [1.5, 3.5]"""
     plan, x = reduction("mean", x.shape, axis, keepdims), x if dtype is None else in_type(x, dtype)
     if x.dtype not in FLOATS:
         raise DTypeError(f"mean: no type of floats: {x.dtype}. Use flamepy.float32.")
@@ -168,22 +164,18 @@ def extreme_dx(g, x, y, axis, keepdims):
 @custom(kind="any", home="flamepy")
 def max(x, axis=None, keepdims=False):
     """Largest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.max(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
-    [2.0, 4.0]
-    """
+    [2.0, 4.0]"""
     return extreme("max", x, axis, keepdims, 1)
 
 
 @custom(kind="any", home="flamepy")
 def min(x, axis=None, keepdims=False):
     """Smallest element over the axes; NaN wins. Ties share the gradient equally; where NaN wins all gradients are NaN.
-
     Shapes: as sum. Raises ShapeError where there are no elements.
     >>> fp.min(fp.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=1).tolist()
-    [1.0, 3.0]
-    """
+    [1.0, 3.0]"""
     return extreme("min", x, axis, keepdims, -1)
 
 

@@ -57,10 +57,11 @@ def add_chunks(part, dw, db, sums, chunks, cols, add_w, add_b):
 
 @loop(launched=True)
 def batch_loss(part, out, losses, found, mean):
-    """out = the sum of the losses; with `mean` divided by found[2], the number of ids that count (check_ids). NaN if there are none."""
+    """out = the sum of the losses; with `mean` divided by found's last number, how many ids count or what their weights add up to: NaN
+    if there are none."""
     if part[0] == 0:
         total = long_sum_run(losses, same)
-        out[0] = total / wide(found[2]) if mean else total
+        out[0] = total / wide(found[found.size - 1]) if mean else total
 
 
 # ---- launchers ----

@@ -251,13 +251,14 @@ def loss_sums(out, losses, each):
 
 @kernel(threads=1024)
 def batch_loss(out, losses, found, mean):
-    """out = the sum of the losses; with `mean` divided by found[2], the number of ids that count (check_ids). NaN if there are none."""
+    """out = the sum of the losses; with `mean` divided by found's last number, how many ids count or what their weights add up to: NaN
+    if there are none."""
     total = wide(0.0)
     for i in range(thread(), losses.size, THREADS):
         total += wide(losses[i])
     total = all_sum(total)
     if thread() == 0:
-        out[0] = total / wide(found[2]) if mean else total
+        out[0] = total / wide(found[found.size - 1]) if mean else total
 
 
 # ---- launchers ----
