@@ -1,7 +1,7 @@
 """flamepy.linalg: factors, inverses, determinants and norms of matrices, by LAPACK as NumPy has it, with derivatives.
 
 float32 and float64, stacks of matrices too. LAPACK runs on the host: from a GPU the numbers travel there and back, which a captured step
-may not do; on the CPU it may be captured.
+may not do; on the CPU it may be captured. Small triangles and QR are kernels of each device. NaN gives NaN as in NumPy, or a LinAlgError.
 """
 
 from __future__ import annotations
