@@ -292,3 +292,16 @@ def test_distances_of_points_one_by_one(device, p):
     np.testing.assert_allclose(grads[x].numpy(), unit.sum(2), 1e-10, 1e-12)
     np.testing.assert_allclose(grads[y].numpy(), -unit.sum((0, 1)), 1e-10, 1e-12)
     assert device == "cuda" or fp.gradcheck(lambda x, y: fp.cdist(x[:, :2], y[4:], p), (x, y), order=2)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_extremes_of_a_long_line_so_far(dtype):
+    x = np.random.default_rng(0).integers(-500, 500, 3000).astype(dtype)
+    x[:40] = np.sort(x[:40])
+    if dtype == "f4":
+        x[2001] = x[2500] = NAN
+    for f, best in ((fp.cummax, np.maximum), (fp.cummin, np.minimum)):
+        values, indices = f(fp.tensor(x))
+        assert np.array_equal(values.numpy(), best.accumulate(x), equal_nan=dtype == "f4")
+        hit = (x == values.numpy()) | ((x != x) & (values.numpy() != values.numpy()))
+        assert indices.tolist() == np.maximum.accumulate(np.where(hit, np.arange(3000), 0)).tolist()

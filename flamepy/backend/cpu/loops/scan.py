@@ -46,6 +46,30 @@ def scan_line(out, a, b, first, n, reverse, p, q, f):
         out[np.uintp(first + i)] = q
 
 
+@loop
+def scan_places(part, out, x, n, p, q):
+    """scan_lines() for an F that keeps the number p and its place q, or takes the next ones: a stretch that has none to take is filled."""
+    for t in tasks(part, out.size // n):
+        v, i = p, q
+        for lo in range(0, n, STRETCH):
+            hi = min(n, lo + STRETCH)
+            own, run = out[t * n + lo : t * n + hi], x[t * n + lo : t * n + hi]
+            if taken(v, run, F) == 0:
+                fill_run(own, i)
+            else:
+                for j in range(own.size):
+                    if F(v, 0, run[j], 1)[1] == 1:
+                        v, i = run[j], lo + j
+                    own[j] = i
+
+
+def taken(v, run, f):
+    many = 0
+    for j in range(run.size):
+        many += f(v, 0, run[j], 1)[1]
+    return many
+
+
 def second(b, at_i, i):
     if b is None:
         return i
@@ -76,9 +100,14 @@ def scan_row(out, ps, qs, a, b, start, i, f):
 
 
 # ---- launchers ----
+STRETCH, TOGETHER = 32, 4  # numbers of a line looked at together; lines that scan_lines() does at once, whatever the numbers are
+
+
 @launcher
 def scan(go, outs, ins, outer, n, inner, reverse, p, q):
-    if inner == 1:
+    if inner == 1 and outer < TOGETHER and ins[1] is None:
+        go(scan_places, outs, ins[:1], (n, p, q))
+    elif inner == 1:
         go(scan_lines, outs, ins, (n, bool(reverse), p, q))
     else:
         held = go.empty(outer * inner, p.dtype), go.empty(outer * inner, q.dtype)
