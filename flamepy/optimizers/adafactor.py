@@ -56,8 +56,7 @@ class Adafactor(Optimizer):
 
     At step t a parameter moves by about min(lr, 1 / sqrt(t)) times its root mean square, at least times eps[1]; eps[0], by default
     the dtype's, is the least divisor; d limits the root mean square of a step; the means forget as 1 - t^beta2_decay. Weight decay is
-    decoupled. `lr` may be a schedule.
-    """
+    decoupled. `lr` may be a schedule."""
 
     name = "Adafactor"
     apart = True

@@ -29,8 +29,7 @@ class Adagrad(Optimizer):
     """Adagrad(params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, maximize=False, groups=None,
     transforms=None).
 
-    The rate of a parameter's step t is lr / (1 + (t - 1) * lr_decay). Weight decay is L2. `lr` may be a schedule.
-    """
+    The rate of a parameter's step t is lr / (1 + (t - 1) * lr_decay). Weight decay is L2. `lr` may be a schedule."""
 
     name = "Adagrad"
     slots = ("v",)
@@ -51,8 +50,7 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Adadelta(params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, maximize=False, groups=None, transforms=None).
 
-    rho: how much of both means is kept; lr multiplies the step. Weight decay is L2. `lr` may be a schedule.
-    """
+    rho: how much of both means is kept; lr multiplies the step. Weight decay is L2. `lr` may be a schedule."""
 
     name = "Adadelta"
     slots = ("v", "u")

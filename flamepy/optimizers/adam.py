@@ -43,8 +43,7 @@ class Adam(core.Adam, Optimizer):
 
     Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None, order="torch", amsgrad=False, maximize=False,
     transforms=None), Adam(params, AdamConfig(...)) or Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). `lr`
-    may be a schedule. Moments are float32 or wider. amsgrad divides by the largest v so far; maximize goes up the gradient.
-    """
+    may be a schedule. Moments are float32 or wider. amsgrad divides by the largest v so far; maximize goes up the gradient."""
 
     name = "Adam"
 
@@ -81,7 +80,6 @@ class Adam(core.Adam, Optimizer):
 class AdamW(Adam, core.AdamW):
     """Adam with decoupled weight decay: p *= 1 - lr * weight_decay before the step (after it with order="flame").
 
-    Same arguments as Adam; weight_decay is 0.01 by default.
-    """
+    Same arguments as Adam; weight_decay is 0.01 by default."""
 
     name = "AdamW"

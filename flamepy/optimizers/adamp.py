@@ -34,8 +34,7 @@ class AdamP(Optimizer):
 
     A parameter of two or more axes whose gradient stands nearly at right angles to it, in each row or as a whole (cosine below
     delta / sqrt(size)), moves at right angles to it, and its weight decay, which is decoupled, is multiplied by wd_ratio. `lr` may be a
-    schedule.
-    """
+    schedule."""
 
     name = "AdamP"
     slots = ("m", "v")

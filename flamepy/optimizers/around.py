@@ -47,8 +47,7 @@ class SAM(Around):
 
     A step takes two gradients: first_step() goes up by rho along the first one's direction, second_step() goes back and lets the optimizer
     step with the second one. `adaptive`: each element by its own size (Kwon et al. 2021, arXiv:2102.11600; rho is some ten times larger
-    then). BatchNorm's running statistics see both passes. Its state is the optimizer's.
-    """
+    then). BatchNorm's running statistics see both passes. Its state is the optimizer's."""
 
     name = "SAM"
 

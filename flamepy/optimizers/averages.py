@@ -220,8 +220,7 @@ class Averaged:
 class EMA(Averaged):
     """Exponential moving average: average = decay * average + (1 - decay) * parameters, beginning with what they are now.
 
-    warmup: in update t = 0, 1, ... the decay is at most (1 + t) / (10 + t), so that the beginning is forgotten sooner.
-    """
+    warmup: in update t = 0, 1, ... the decay is at most (1 + t) / (10 + t), so that the beginning is forgotten sooner."""
 
     name = "EMA"
 

@@ -59,8 +59,7 @@ class Steps(state.Saved):
         `grads`: a GradientMap, a list of (id, parameter, gradient), or None for each parameter's `.grad`. Gradients marked as not to be
         used (a norm that is not finite, a spike, an overflow) change nothing and count no step. Warns (FlameWarning) if there is nothing
         to update. Raises ShapeError, DTypeError, DeviceError or StateError before anything is changed. In a captured step the result
-        is a number, 1.0 or 0.0.
-        """
+        is a number, 1.0 or 0.0."""
         grads = grads if isinstance(grads, GradientMap) else self.as_map(grads)
         check_unscaled(self.name, grads)
         seen(self, "transforms", lambda: tuple([id(t) for t in self.chain]))
@@ -106,8 +105,7 @@ class Optimizer(Steps, core.Optimizer):
     `transforms`: what is done to the gradients before each step, in order: see flamepy.transforms.
 
     `formula(p, slots ..., g, numbers ..., *_)` gives p and the slots anew, each element by itself, in words of flamepy.words: the
-    gradient is g, clipped; the numbers are those of numbers(). `slots`: names of the moments, which are zeros at first and saved.
-    """
+    gradient is g, clipped; the numbers are those of numbers(). `slots`: names of the moments, which are zeros at first and saved."""
 
     slots: tuple[str, ...] = ()
     formula: Callable

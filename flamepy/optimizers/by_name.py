@@ -29,8 +29,7 @@ class ByName(Steps):
     `transforms` are done to the gradients of all of them together, before the step: one joint norm. Each optimizer has its own lr, a
     number or a schedule. The lr of all is that of the first pattern; set here or as `optimizer.lr`, a number or a schedule, it moves the
     others in proportion, as it does with groups. `parts`: the optimizers, by pattern. Where parameters are packed together, each
-    optimizer keeps its moments for all of that memory: one launch a step, and no gradient is copied.
-    """
+    optimizer keeps its moments for all of that memory: one launch a step, and no gradient is copied."""
 
     name = "ByName"
     contained = ("parts",)

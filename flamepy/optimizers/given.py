@@ -56,8 +56,7 @@ def name_of(p: Any) -> str:
 def options_of(name: str, config: Any, params: Any, options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """Options from a config object given as the second or the only argument, else the keywords; never both.
 
-    None in a config stands for the optimizer's own default; an option that it does not have is the keyword's.
-    """
+    None in a config stands for the optimizer's own default; an option that it does not have is the keyword's."""
     chosen = config if is_dataclass(config) else params if is_dataclass(params) else None
     if chosen is None:
         return options
@@ -114,8 +113,7 @@ class Model:
     """The model an optimizer was made from: a layer or Parameter put into it later is nobody's, and would never be trained.
 
     It is not kept alive, and looked at again after something was put into a module, not at each step. `params`: what the optimizer was
-    made from; if that is no Module, and not a module's `params`, there is nothing to look at.
-    """
+    made from; if that is no Module, and not a module's `params`, there is nothing to look at."""
 
     def __init__(self, params: Any):
         whole = not isinstance(params, Parameter) and hasattr(params, "params") and hasattr(params, "parameters")

@@ -45,8 +45,7 @@ class Group(dict):  # type: ignore[type-arg]
     `kept`: an optimizer's numbers() for these options, if it keeps one; another list as soon as one of them is another, so that what a
     thread makes of the old ones meanwhile is not kept. Lists become tuples, which nobody changes unseen. `glob`: of the names that come
     into it, "" for none. `factor`: its rate as a share of the optimizer's; None for one that stays as it is, because the optimizer's was 0
-    beside it.
-    """
+    beside it."""
 
     def __init__(self, optimizer: Any, options: dict[str, Any], glob: str = "", factor: float | None = 1.0):
         super().__init__(fixed(options))

@@ -54,8 +54,7 @@ def local_rate(p_norm, g_norm, l2, share):
 class LAMB(Moments):
     """LAMB(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, maximize=False, groups=None, transforms=None).
 
-    For large batches. Each parameter moves by lr times its own L2 norm; weight decay is part of the direction. `lr` may be a schedule.
-    """
+    For large batches. Each parameter moves by lr times its own L2 norm; weight decay is part of the direction. `lr` may be a schedule."""
 
     name = "LAMB"
     slots = ("m", "v")
@@ -85,8 +84,7 @@ class LARS(Optimizer):
 
     For large batches. The rate of a parameter is lr * trust_coefficient * |p| / (|g| + weight_decay * |p|), and is part of the velocity,
     as in the paper. Weight decay is L2. trust_coefficient=0 is SGD with momentum, which suits biases and norms:
-    groups={"*.bias": {"trust_coefficient": 0, "weight_decay": 0, "lr_scale": 0.1}}. `lr` may be a schedule.
-    """
+    groups={"*.bias": {"trust_coefficient": 0, "weight_decay": 0, "lr_scale": 0.1}}. `lr` may be a schedule."""
 
     name = "LARS"
     slots = ("v",)

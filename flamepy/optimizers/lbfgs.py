@@ -56,8 +56,7 @@ class LBFGS(Saved):
     line_search_fn=None).
 
     A step does up to max_iter iterations and about max_eval evaluations (None: 1.25 max_iter). line_search_fn: "strong_wolfe", or None
-    for steps of length lr. No groups, no transforms, no 16-bit parameters; not inside capture(), as it decides by the loss.
-    """
+    for steps of length lr. No groups, no transforms, no 16-bit parameters; not inside capture(), as it decides by the loss."""
 
     name = "LBFGS"
 

@@ -43,8 +43,7 @@ class Muon(Optimizer):
     For the matrices of hidden layers; all else is for another optimizer, with ByName. The step is brought near an orthogonal matrix by
     `ns_steps` iterations X <- aX + (bA + cAA)X with A = XX^T. adjust_lr_fn: None or "original" multiplies the rate by
     sqrt(max(1, rows / cols)), "match_rms_adamw" by 0.2 sqrt(max(rows, cols)), which suits AdamW's rates (Liu et al. 2025,
-    arXiv:2502.16982). Weight decay is decoupled. `lr` may be a schedule.
-    """
+    arXiv:2502.16982). Weight decay is decoupled. `lr` may be a schedule."""
 
     name = "Muon"
     slots = ("m",)

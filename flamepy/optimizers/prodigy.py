@@ -75,8 +75,7 @@ class Prodigy(Optimizer):
     Leave lr at 1, or use a schedule that falls from 1; d_coef makes all steps longer or shorter. d0 is the first distance, which grows by
     at most growth_rate a step; beta3, None for sqrt(beta2), says how fast its estimate forgets. safeguard_warmup: for a schedule that
     begins near 0. Weight decay is as in AdamW, or L2 with decouple=False. `optimizer.d`: the distance now; times lr it is the rate.
-    beta3, d0, d_coef and growth_rate are the first group's. All parameters lie on one device.
-    """
+    beta3, d0, d_coef and growth_rate are the first group's. All parameters lie on one device."""
 
     name = "Prodigy"
     slots = ("m", "v", "s", "start")

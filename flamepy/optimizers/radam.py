@@ -65,8 +65,7 @@ class RAdam(Relative):
     """RAdam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, maximize=False, groups=None,
     transforms=None).
 
-    Weight decay is L2, or with decoupled_weight_decay as in AdamW. `lr` may be a schedule; it needs no warm-up.
-    """
+    Weight decay is L2, or with decoupled_weight_decay as in AdamW. `lr` may be a schedule; it needs no warm-up."""
 
     name = "RAdam"
     formula = staticmethod(radam_update)
@@ -94,8 +93,7 @@ class NAdam(Relative):
     maximize=False, groups=None, transforms=None).
 
     At step t the first moment counts beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)). Weight decay is L2, or with decoupled_weight_decay
-    as in AdamW. `lr` may be a schedule.
-    """
+    as in AdamW. `lr` may be a schedule."""
 
     name = "NAdam"
     formula = staticmethod(nadam_update)
@@ -150,8 +148,7 @@ class Moments(Optimizer):
 class Adamax(Moments):
     """Adamax(params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, maximize=False, groups=None, transforms=None).
 
-    betas[1]: how much of the largest gradient is kept at each step. Weight decay is L2. `lr` may be a schedule.
-    """
+    betas[1]: how much of the largest gradient is kept at each step. Weight decay is L2. `lr` may be a schedule."""
 
     name = "Adamax"
     slots = ("m", "u")
@@ -166,8 +163,7 @@ class Adamax(Moments):
 class AdaBelief(Moments):
     """AdaBelief(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-16, weight_decay=0, maximize=False, groups=None, transforms=None).
 
-    Steps are long where gradients are as their mean foretells. Weight decay is decoupled, as in AdamW. `lr` may be a schedule.
-    """
+    Steps are long where gradients are as their mean foretells. Weight decay is decoupled, as in AdamW. `lr` may be a schedule."""
 
     name = "AdaBelief"
     slots = ("m", "s")

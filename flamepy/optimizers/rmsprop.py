@@ -49,8 +49,7 @@ class RMSprop(Optimizer):
     transforms=None).
 
     alpha: how much of the mean square is kept; centered: the mean of the gradient is taken out of it. Weight decay is L2: added to the
-    gradient. `lr` may be a schedule.
-    """
+    gradient. `lr` may be a schedule."""
 
     name = "RMSprop"
 

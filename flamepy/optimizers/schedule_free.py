@@ -169,8 +169,7 @@ class SGDScheduleFree(ScheduleFree):
     groups=None, transforms=None).
 
     No schedule is needed, only a warm-up; rates are larger than SGD's, some ten times. `momentum` is how much of the average there is in
-    the parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is taken at the parameters.
-    """
+    the parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is taken at the parameters."""
 
     name = "SGDScheduleFree"
     slots = ("z",)
@@ -190,8 +189,7 @@ class AdamWScheduleFree(ScheduleFree):
     maximize=False, groups=None, transforms=None).
 
     No schedule is needed, only a warm-up; rates are one to ten times AdamW's. betas[0] is how much of the average there is in the
-    parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is decoupled, taken at the parameters.
-    """
+    parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is decoupled, taken at the parameters."""
 
     name = "AdamWScheduleFree"
     slots = ("v", "z")

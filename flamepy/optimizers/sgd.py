@@ -28,8 +28,7 @@ class SGD(core.SGD, Optimizer):
     maximize=False, transforms=None).
 
     `lr` may be a schedule. Weight decay is L2: added to the gradient. The first velocity is the gradient itself. Raises ValueError for
-    nesterov without momentum or with dampening.
-    """
+    nesterov without momentum or with dampening."""
 
     name = "SGD"
     slots = ("m",)

@@ -34,8 +34,7 @@ class Sophia(Optimizer):
     """Sophia(params, lr=1e-4, betas=(0.965, 0.99), rho=0.04, eps=1e-12, weight_decay=0.1, maximize=False, groups=None, transforms=None).
 
     No element moves by more than lr; rho, gamma in the paper, says how many are cut. update_hessian(estimate) is called every few steps,
-    ten in the paper; until its first call every element moves by lr. Weight decay is decoupled. `lr` may be a schedule.
-    """
+    ten in the paper; until its first call every element moves by lr. Weight decay is decoupled. `lr` may be a schedule."""
 
     name = "Sophia"
     slots = ("m", "h")
@@ -59,8 +58,7 @@ class Sophia(Optimizer):
     def update_hessian(self, estimate: GradientMap) -> None:
         """Take an estimate of the diagonal of the Hessian into its mean: a map as backward() gives it, of numbers for each parameter.
 
-        A parameter without one keeps its mean. Raises ShapeError, DeviceError or GradientError before anything is changed.
-        """
+        A parameter without one keeps its mean. Raises ShapeError, DeviceError or GradientError before anything is changed."""
         if not isinstance(estimate, GradientMap):
             what = f"not a map: {type(estimate).__name__}"
             raise GradientError(f"Sophia.update_hessian: {what}. Pass what hutchinson(loss) or gauss_newton_bartlett(logits) returned.")
@@ -86,8 +84,7 @@ class Sophia(Optimizer):
 def hutchinson(loss: Tensor, params: Sequence[Tensor] | None = None) -> GradientMap:
     """An estimate of the diagonal of the Hessian of a loss: u * (Hu) for one normal u (Hutchinson 1989), by backward through backward.
 
-    `params`: those to ask for; None for every leaf that the loss reaches. The loss can go backward afterwards.
-    """
+    `params`: those to ask for; None for every leaf that the loss reaches. The loss can go backward afterwards."""
     grads = loss.backward(create_graph=True, retain_graph=True)
     asked = None if params is None else {p.id for p in params}
     rows = [(key, g, randn_like(g.detach())) for key, g in grads.items() if asked is None or key in asked]

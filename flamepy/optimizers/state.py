@@ -50,8 +50,7 @@ class Saved:
 
         Options are the state's afterwards, not those of the constructor: to go on with another lr, set optimizer.lr. A schedule stays.
 
-        An optimizer that learns of its parameters with step() (FLAME's style) keeps the state of those that have not come yet.
-        """
+        An optimizer that learns of its parameters with step() (FLAME's style) keeps the state of those that have not come yet."""
         for act in self.prepared(found):
             act()
 

@@ -74,8 +74,7 @@ def gradient_of(y: Any, x: Any, create_graph: bool = False) -> Any | None:
     """d y / d x for a y of one element and a tracked x, leaf or not; None where no gradient arrives at x.
 
     Only entries between the two are walked, and all their saved values are kept, so y may be walked again. Hooks of x are not called.
-    With `create_graph` the gradient is itself on the tape. Raises what backward() raises.
-    """
+    With `create_graph` the gradient is itself on the tape. Raises what backward() raises."""
     entries = between(y, x)
     if not entries:
         return y.ones_cotangent() if y.requires_grad and is_same(y, x) else None
@@ -153,8 +152,7 @@ class Cut(GradientError):
 def evaluate(fn: Callable[..., Any], x: Tensor, options: Mapping[str, Any], track: bool, recording: bool) -> Evaluation:
     """Call fn(x, **options). `track`: so that gradient() can be asked; `recording`: whether the value shall be on the tape.
 
-    One call, unless it fails only since its input is tracked now (an op without a derivative): then the value is that of a second one.
-    """
+    One call, unless it fails only since its input is tracked now (an op without a derivative): then the value is that of a second one."""
     if not track:
         y = scalar(fn(x, **options), x)
         return Evaluation(y, y, x, None)

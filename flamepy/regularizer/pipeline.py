@@ -163,8 +163,7 @@ class Pipeline:
         One that no function takes raises TypeError.
         In a captured step metrics can be returned from it, and nothing else; norms are told of at its first, eager call alone.
 
-        What a term raises is passed on, with a note that names it; so is a ShapeError for one that returns more than one number.
-        """
+        What a term raises is passed on, with a note that names it; so is a ShapeError for one that returns more than one number."""
         x = Tensor.of("compute", x)
         terms = [t for t in (self._base, *self._terms.values()) if t is not None and t.enabled]
         given = checked_args([t for t in (self._base, *self._terms.values()) if t is not None], extra_args)

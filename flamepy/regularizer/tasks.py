@@ -53,8 +53,7 @@ def pcgrad(maps: Sequence[GradientMap], seed: Any = 0) -> GradientMap:
     from step to step).
 
     Returns a new GradientMap. Gradients that are not finite are not projected, and stay so in the sum. Raises ValueError for no maps,
-    TypeError for what is no GradientMap.
-    """
+    TypeError for what is no GradientMap."""
     maps = checked_maps("pcgrad", maps)
     rng = np.random.default_rng(seed)
     count = len(maps)
@@ -83,8 +82,7 @@ class GradNorm:
 
     Task i has the norm G_i = w_i |g_i|, the rate r_i = (L_i / L_i at the first step) / the mean of these, and the target mean(G) r_i^alpha,
     a constant. The weights take one step of gradient descent, of length `lr`, on sum |G_i - target_i|; none falls below 1e-6 (the paper has
-    no limit, and a weight may not be negative here); then they are scaled to sum to the number of tasks.
-    """
+    no limit, and a weight may not be negative here); then they are scaled to sum to the number of tasks."""
 
     LEAST = 1e-6
 

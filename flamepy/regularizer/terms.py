@@ -79,8 +79,7 @@ def gradient_penalty(x: Any, fn: Callable[[Any], Any], kind: str = "wgan") -> Te
     It is differentiable: gradients reach the parameters of fn, and x if it requires grad. Where g is 0 the gradient of |g| is 0.
 
     fn returns a Tensor of any shape, whose element sums are differentiated: each sample's score must depend on that sample alone (no
-    norm over the batch). Raises GradientError where no gradient of fn reaches x, or for an op that has no second derivative.
-    """
+    norm over the batch). Raises GradientError where no gradient of fn reaches x, or for an op that has no second derivative."""
     check_word("gradient_penalty: unknown kind: ", kind, "wgan", "r1")
     check_function("gradient_penalty", "fn", fn)
     x = checked_floats("gradient_penalty", x)
@@ -150,8 +149,7 @@ def kl(x: Any, target: Any, direction: str = "forward", of: str = "logits", axis
 
     "forward" is KL(target || x) = sum t (log t - log x), which covers the target; "reverse" is KL(x || target), which seeks a mode of it;
     "symmetric" is the mean of the two. inf where the second is 0 and the first is not. Gradients reach the target too: detach() it to
-    keep it fixed.
-    """
+    keep it fixed."""
     check_word("kl: unknown direction: ", direction, "forward", "reverse", "symmetric")
     p, t = pair("kl", x, target, of, axis)
     if direction == "symmetric":
@@ -171,8 +169,7 @@ def consistency(x: Any, target: Any, kind: str = "mse", axis: int = -1, eps: flo
     """How much two outputs for one input differ, such as under two augmentations (Laine and Aila 2017, arXiv:1610.02242).
 
     "mse": the mean of (x - target)^2. "kl": kl(x, target) of logits (Xie et al. 2020, arXiv:1904.12848). "cosine": the mean over rows of
-    1 - x.t / (max(|x|, eps) max(|t|, eps)), features along `axis`. Gradients reach both: detach() the one that teaches.
-    """
+    1 - x.t / (max(|x|, eps) max(|t|, eps)), features along `axis`. Gradients reach both: detach() the one that teaches."""
     check_word("consistency: unknown kind: ", kind, "mse", "kl", "cosine")
     x, target = two("consistency", x, target)
     if kind == "mse":
@@ -197,8 +194,7 @@ def matrix(name: str, w: Any) -> Tensor:
 def orthogonality(w: Any) -> Tensor:
     """|W W^T - I|^2, the sum of squares: 0 where the rows are orthonormal (Brock et al. 2017, arXiv:1609.07093).
 
-    For a matrix with more rows than columns it cannot be 0: pass w.T. The gradient is 4 (W W^T - I) W.
-    """
+    For a matrix with more rows than columns it cannot be 0: pass w.T. The gradient is 4 (W W^T - I) W."""
     w = matrix("orthogonality", w)
     return ops.sum(ops.square(ops.matmul(w, ops.transpose(w)) - eye(w.shape[0], dtype=w.dtype, device=w.device)))
 
@@ -208,8 +204,7 @@ def spectral_norm(w: Any, iterations: int = 20) -> Tensor:
 
     From a fixed start (so the same matrix gives the same bits), v = W^T u and u = W v are normalised `iterations` times; with s1, s2
     the two largest values, the error of u and v shrinks as (s2 / s1)^(2 iterations), that of the value u^T W v as the square of this. The
-    gradient is u v^T: u and v count as constants. A matrix of zeros has the value 0 and the gradient 0.
-    """
+    gradient is u v^T: u and v count as constants. A matrix of zeros has the value 0 and the gradient 0."""
     if not is_count(iterations, 1):
         raise ValueError(f"spectral_norm: needs at least one iteration, a whole number: {iterations!r}. Use 20.")
     w = matrix("spectral_norm", w)
@@ -246,8 +241,7 @@ def max_norm(params: Any, limit: float) -> None:
 
     This is a constraint, not a term: it writes with set_data(). Rows within the limit keep their bits; so do parameters that don't
     require grad. `params`: a Parameter, a ParameterDict, a module or a list; a row is what one index of the first axis holds, a
-    parameter with one axis (a bias) is one row. Raises ValueError unless the limit is positive, TypeError for what is no Parameter.
-    """
+    parameter with one axis (a bias) is one row. Raises ValueError unless the limit is positive, TypeError for what is no Parameter."""
     if not 0 < checked_number("max_norm", "the limit", limit) < math.inf:
         raise ValueError(f"max_norm: the limit must be positive and finite: {limit}. Use a number such as 3.0.")
     with no_grad():
