@@ -248,7 +248,6 @@ def test_one_launch_each_for_statistics_and_small_products() -> None:
     assert (found[0].numpy() == found[1].numpy()).all() and (v.spec, int) not in add.plans.calls[True]
 
 
-@pytest.mark.parametrize("device", ["plain", "cpu", "cuda"])
 def test_differences_of_many_lines(device):
     x = np.random.default_rng(0).integers(-9, 9, (20, 3, 2)).astype("f4")
     for axis, n in ((1, 1), (2, 1), (1, 2)):
@@ -278,7 +277,6 @@ def test_what_is_put_along_any_axis_has_its_gradient(device):
     assert y.sum().backward()[src].tolist() == [[0, 0, 1], [1, 1, 1]]
 
 
-@pytest.mark.parametrize("device", ["plain", "cpu", "cuda"])
 @pytest.mark.parametrize("p", [1, 2])
 def test_distances_of_points_one_by_one(device, p):
     rng = np.random.default_rng(0)
