@@ -4,8 +4,6 @@ A launch is an array of 64-bit words. A warp is a block of bytes: words, then ve
 across basic blocks. Addresses are plain integers.
 """
 
-from __future__ import annotations
-
 LANES = 32
 FULL = 0xFFFFFFFF
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -101,12 +102,14 @@ def lanes_of(mask: int) -> str:
     return ", ".join(found) if len(found) < 9 else f"{', '.join(found[:8])} and {len(found) - 8} more"
 
 
+def wrong_access(what: str, cure: str) -> Callable[[Fault], str]:
+    """The words for an access that was not done: what it was, how many bytes, where and by whom, and what to do."""
+    return lambda f: f"{what}: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. {cure.format(f.detail)}"
+
+
 def bounds(f: Fault) -> str:
     what = "write" if f.other_thread else "read"
-    return (
-        f"{what} out of bounds: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
-        "Check the index and the guard before it."
-    )
+    return wrong_access(f"{what} out of bounds", "Check the index and the guard before it.")(f)
 
 
 def index(f: Fault) -> str:
@@ -116,32 +119,10 @@ def index(f: Fault) -> str:
     )
 
 
-def alignment(f: Fault) -> str:
-    return (
-        f"misaligned access: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
-        f"The address has to be a multiple of {f.detail}: pad the rows, or use narrower accesses."
-    )
-
-
-def read_only(f: Fault) -> str:
-    return (
-        f"write into an array that is read-only: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
-        "Leave it out, or give an array that may be written."
-    )
-
-
-def unwritten(f: Fault) -> str:
-    return (
-        f"read of memory that nothing has written: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
-        "Write it before, or leave the read out."
-    )
-
-
-def copying(f: Fault) -> str:
-    return (
-        f"access to memory that cp.async still writes: {f.detail} bytes at {f.where()}, by {f.who(f.thread)}, {f.line(f.at)}. "
-        "Wait for the copy (cp.async.wait_group) and pass a barrier before."
-    )
+alignment = wrong_access("misaligned access", "The address has to be a multiple of {}: pad the rows, or use narrower accesses.")
+read_only = wrong_access("write into an array that is read-only", "Leave it out, or give an array that may be written.")
+unwritten = wrong_access("read of memory that nothing has written", "Write it before, or leave the read out.")
+copying = wrong_access("access to memory that cp.async still writes", "Wait for the copy (cp.async.wait_group) and pass a barrier before.")
 
 
 def race(f: Fault) -> str:

@@ -5,8 +5,6 @@ are no run, it goes lane by lane.
 An access that is wrong is not done: the launch stops at the end of the basic block.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from . import layout

@@ -1,7 +1,5 @@
 """Atomic operations of a warp, lane by lane. Atomics do not race with each other, only with plain accesses."""
 
-from __future__ import annotations
-
 from .layout import CHANGED, FIRST_THREAD, GENERIC, HOST, LAUNCH, LOCAL, POLLED, VALUES
 from .runtime_bytes import record_write
 from .runtime_check import check, copy_number, group_of, offset_of, space_at

@@ -1,7 +1,5 @@
 """Which lanes of a warp run next, and barriers: who waits, when a barrier lets go, and when nobody can go on."""
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_check import group_of
 from .runtime_order import join

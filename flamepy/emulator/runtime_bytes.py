@@ -5,8 +5,6 @@ gets records for each of its bytes; its own then names no byte, and tells only t
 threads are no race, and each is remembered until its own byte is written.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_races import bytes_of, conflict, limits, record, tell
 from .runtime_readers import add_readers, clash_with_readers

@@ -1,7 +1,5 @@
 """One lane's access: which memory its address lies in, and whether it may touch those bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from . import layout

@@ -3,8 +3,6 @@
 Only done when a launch is counted.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_access import is_run
 from .runtime_words import inlined, peek8, peek64, plain, poke8, poke64, word

@@ -4,8 +4,6 @@ A row is a time for each thread of the launch: what it did before then is known.
 either does), for warps and for barriers. A row may say too much, never too little: it is asked beside runtime_races.py's numbers of phases.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_words import inlined, peek64, plain, poke64, set_bytes, set_word, word
 

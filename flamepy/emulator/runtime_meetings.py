@@ -3,8 +3,6 @@
 The PTX ISA has a lane wait until all that its mask names have executed "the same qualifiers and same membermask", not the same instruction.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_barriers import choose, send
 from .runtime_words import inlined, peek32, peek64, plain, run_block, set_word, word

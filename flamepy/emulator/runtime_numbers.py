@@ -3,8 +3,6 @@
 Special functions are computed in float64 and rounded once: at least as precise as the device.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

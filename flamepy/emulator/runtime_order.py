@@ -3,8 +3,6 @@
 Everything here costs nothing where a kernel has neither fences nor named barriers.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_heard import barrier_row, empty_row
 from .runtime_words import inlined, peek32, peek64, plain, poke64, set_word, word

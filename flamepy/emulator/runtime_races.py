@@ -11,8 +11,6 @@ A fence of the block is none for other blocks: each word has two such times, the
 Phases are numbered through all launches, so a record of an earlier launch is known by its number; a barrier or a fence ends one.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_barriers import stands_at
 from .runtime_check import group_of

@@ -7,8 +7,6 @@ block orders warps: there two readers of different warps, or one of an earlier b
 whoever writes.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_check import group_of
 from .runtime_order import known, published

@@ -5,8 +5,6 @@ ask for something again and again (a lock that another lane of theirs holds) do 
 Volta. A warp that has no lane left to run (they ended, or wait) gives way to the next one; when all have, barriers that are full let go.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_barriers import choose, choose_still, let_go, send, stuck, wait, warp_at
 from .runtime_check import group_of

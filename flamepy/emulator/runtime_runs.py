@@ -1,7 +1,5 @@
 """Who touches a run of memory: 32 lanes beside each other leave their records at once."""
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_bytes import are_whole
 from .runtime_races import limits

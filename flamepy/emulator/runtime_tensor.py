@@ -3,8 +3,6 @@
 A product is added up in float64 and rounded once: the device's own order of additions is not documented.
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_bytes import record_read, record_write
 from .runtime_check import check, group_of

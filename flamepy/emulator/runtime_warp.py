@@ -5,8 +5,6 @@ device gives an undefined value. The compiler may copy such a line into two bran
 copy for those that come to the other (runtime_meetings.py).
 """
 
-from __future__ import annotations
-
 from . import layout
 from .runtime_check import copy_number
 from .runtime_order import known, share_fences

@@ -3,8 +3,6 @@
 An op names its home where it is defined, so nothing is listed here; editors read functional.pyi, which tools/make_stubs.py writes.
 """
 
-from __future__ import annotations
-
 from .. import ops as ops  # importing them registers them
 from ..advice import missing_in as _missing_in
 from ..core.op import HOMES, PUBLIC

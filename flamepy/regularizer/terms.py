@@ -18,9 +18,10 @@ import numpy as np
 
 from .. import ops
 from ..autograd import enable_grad, is_grad_enabled, no_grad
-from ..core.errors import DTypeError, GradientError, ShapeError
+from ..core.errors import GradientError, ShapeError
 from ..creation import eye
-from ..dtypes import FLOATS, HALF, check_function, checked_number, float32, is_count
+from ..dtypes import HALF, check_function, checked_number, float32, is_count
+from ..ops.reduce_more import floats_only
 from ..ops.widening import widened
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor
@@ -29,17 +30,9 @@ from .paths import gradient_of, stand_in
 LOG_2 = 0.6931471805599453
 
 
-def checked_floats(name: str, x: Any) -> Tensor:
-    """x as a Tensor; DTypeError unless it is of floats."""
-    x = Tensor.of(name, x)
-    if x.dtype not in FLOATS:
-        raise DTypeError(f"{name}: needs floats: {x.dtype}. Cast with .to(flamepy.float32).")
-    return x
-
-
 def floats(name: str, x: Any) -> Any:
-    """The same, of float32 instead of 16 bits."""
-    return widened(checked_floats(name, x))
+    """x as a Tensor of floats, of float32 instead of 16 bits; DTypeError for other types."""
+    return widened(floats_only(name, x))
 
 
 def check_word(wrong: str, given: str, *words: str) -> None:
@@ -82,7 +75,7 @@ def gradient_penalty(x: Any, fn: Callable[[Any], Any], kind: str = "wgan") -> Te
     norm over the batch). Raises GradientError where no gradient of fn reaches x, or for an op that has no second derivative."""
     check_word("gradient_penalty: unknown kind: ", kind, "wgan", "r1")
     check_function("gradient_penalty", "fn", fn)
-    x = checked_floats("gradient_penalty", x)
+    x = floats_only("gradient_penalty", x)
     if not x.ndim:
         raise ShapeError("gradient_penalty: x has no axis of samples: shape (). Use (samples, ...).")
     recording = is_grad_enabled()

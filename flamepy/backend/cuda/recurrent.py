@@ -5,8 +5,6 @@ global memory, and a block's barrier stands between those who write and those wh
 the weight: forward it is turned first.
 """
 
-from __future__ import annotations
-
 from ...core.words import real
 from .loops.words import barrier, block, index, thread
 from .products.tensor import divided

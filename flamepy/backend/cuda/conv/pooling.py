@@ -6,8 +6,6 @@ Backward, a pixel looks at the windows that cover it, in order, and adds what th
 steps, padding, dilation, how many windows.
 """
 
-from __future__ import annotations
-
 from ....core.words import real
 from ..loops.words import index
 from ..products.tensor import divided

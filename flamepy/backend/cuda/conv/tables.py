@@ -1,7 +1,5 @@
 """One sparse matrix along one axis (ops/tables.py): a thread for each number of the result."""
 
-from __future__ import annotations
-
 from ....core.words import real
 from ..loops.words import index
 from ..products.tensor import divided

@@ -4,8 +4,6 @@ A number is sorted by a key, an integer in the same order: for floats their bits
 together, 32 bits at a time, as ids are (scatter.py), then by the number of their row: what is equal keeps its order.
 """
 
-from __future__ import annotations
-
 from ....core.words import select
 from ....dtypes import int64
 from ...formula.order import place_of

@@ -4,8 +4,6 @@ A thread makes one block of four 32-bit words, which only (seed, stream, step, i
 float64. The ten rounds are written here with 32-bit integers and products of 64 bits; everything else is the CPU's.
 """
 
-from __future__ import annotations
-
 from ....core.philox import KEY_STEP_0, KEY_STEP_1, SINGLE, STEP_24, STEP_53, between, gauss, unit53, whole63
 from ....core.words import EPS, real, select
 from ..runtime.compat import types

@@ -4,8 +4,6 @@ F joins two stretches of a line as it joins a stretch and a number. So a block g
 numbers, then threads in pairs. Short lines, and those that lie side by side, have a thread each. The order follows from sizes alone.
 """
 
-from __future__ import annotations
-
 from ..products.tensor import divided
 from ..runtime.compat import types
 from ..runtime.family import THREADS, F, blocks, kernel, launcher

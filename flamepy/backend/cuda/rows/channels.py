@@ -5,8 +5,6 @@ A thread adds up TURNS numbers one after the other, then such sums, and threads 
 from a number of the channel; where few digits are left all the same, or squares do not fit, it goes through them again in float64.
 """
 
-from __future__ import annotations
-
 from ....core.words import EPS, INF, real, sqrt
 from ...formula.row_words import all_max, all_sum, wide
 from ..loops.maps import same
