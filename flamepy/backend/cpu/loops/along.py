@@ -148,7 +148,6 @@ def put_beside(to, x, ids, n, apart):
 # ---- launchers ----
 DEALS = 64  # tasks that share rows, at most
 BESIDE = 64  # columns that one task adds along an axis, at most
-CLOSE = 1 << 15  # numbers of a task that stay in a nearer cache, where it has 16 columns or more
 NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in a cache
 
 
@@ -170,7 +169,7 @@ def put_along_launcher(go, outs, ins, n, m, inner, _):
 
 def beside_of(y, n, inner):
     """How many columns a task has: fewer where that leaves less than 8 tasks."""
-    return min(inner, max(BESIDE // 8, min(BESIDE, max(16, CLOSE // n), y.size // n // 8)))
+    return min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
 
 
 @launcher(name="add_along")
