@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 from devices import default_device
+from flow_tools import count
 
 import flamepy as fp
 import flamepy.nn.functional as F
@@ -80,6 +81,42 @@ def test_equal_numbers_of_other_types_are_told_apart() -> None:
         assert fp.nansum(x(False), axis=0, keepdims=True).shape == (1, 4)
     for zero in (0.0, -0.0) * OFTEN:
         assert np.signbit(fp.clamp(x(False) - 9.0, min=zero).numpy()).all() == np.signbit(zero)
+
+
+def test_attributes_in_each_form_are_found_at_once_and_told_apart() -> None:
+    a = x(False)
+    forms = [
+        (lambda: fp.sum(a, 1), a.numpy().sum(1)), (lambda: a.sum(dim=1), a.numpy().sum(1)), (lambda: a.sum(0), a.numpy().sum(0)),
+        (lambda: a.sum(1, True), a.numpy().sum(1, keepdims=True)), (lambda: a.sum(axis=None), a.numpy().sum()),
+        (lambda: a.sum(dim=(1,)), a.numpy().sum(1)), (lambda: fp.sum(a, np.int64(0)), a.numpy().sum(0)),
+    ]  # fmt: skip
+    for _ in range(OFTEN):
+        assert all([np.allclose(call().numpy(), wanted) and call().shape == wanted.shape for call, wanted in forms])
+    assert {(a.spec, 0), (a.spec, 1)} <= fp.sum.op.plans.calls[True].keys()
+    for wrong in (True, 1.0, "1"):
+        with pytest.raises(TypeError, match="sum: axis"):
+            a.sum(wrong)
+        with pytest.raises(TypeError, match="sum: axis"):
+            a.sum(dim=wrong)
+    half = a.to(fp.bfloat16)
+    for _ in range(OFTEN):
+        assert half.sum(1).dtype == fp.bfloat16
+        with fp.autocast(fp.bfloat16):
+            assert half.sum(1).dtype == half.sum(dim=1).dtype == fp.float32
+
+
+def test_views_and_slices_of_any_form_are_told_apart() -> None:
+    a = x()
+    for _ in range(OFTEN):
+        assert [a.view(-1).shape, a.reshape(2, -1).shape, a.view(2, 2, 4).shape, a.reshape((8, -1)).shape, a.view(16).shape] == [
+            (16,), (2, 8), (2, 2, 4), (8, 2), (16,),
+        ]  # fmt: skip
+        for key in (slice(1, 3), (slice(None), 1), (slice(None, None, 2), slice(-1, None)), (..., slice(0, 1)), (None, 1), slice(True, 3)):
+            assert np.array_equal(a[key].numpy(), a.numpy()[key])
+    for key in (slice(1.0, 3), (slice(None), 1.0)):
+        with pytest.raises((TypeError, IndexError)):
+            a[key]
+    assert count(lambda: a.view(-1), {}).calls <= 6
 
 
 def test_autocast_and_listeners_find_the_function_itself() -> None:

@@ -269,6 +269,9 @@ def test_names_of_flamepy_are_refused_and_a_failed_definition_changes_nothing():
     for name in ("exp", "softmax", "mse_loss", "sum_to"):
         with pytest.raises(ValueError, match=f"op: name used twice: '{name}' is flamepy's own"):
             fp.pointwise(name, plain_y)
+    for name, whose in (("exp", "own"), ("permuted", "own, of an internal op")):  # of the second no user has heard
+        with pytest.raises(ValueError, match=f"'{name}' is flamepy's {whose}. Give the op another name"):
+            fp.pointwise(name, plain_y)
     for name in ("my op", "", None):
         with pytest.raises(ValueError, match="op: not a name"):
             fp.pointwise(name, plain_y)

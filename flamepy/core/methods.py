@@ -56,14 +56,14 @@ class CoreMethods:
     @property
     def T(self: Any) -> Tensor:
         """The two axes of a matrix swapped; a vector is itself."""
-        if self.ndim > 2:
+        if (axes := len(self.spec.shape)) > 2:
             raise ShapeError(f"T: more than two axes: shape {self.shape}. Use .mT for stacks of matrices or .permute(axes).")
-        return self if self.ndim < 2 else shape.transpose(self)
+        return self if axes < 2 else shape.transpose(self)
 
     @property
     def mT(self: Any) -> Tensor:
         """The last two axes swapped."""
-        return shape.transpose(self, -2, -1)
+        return shape.transpose(self)
 
     # ---- the tape -----------------------------------------------------------------------------------------------------
     def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:

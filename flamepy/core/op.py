@@ -78,7 +78,8 @@ class Op:
             raise ValueError(f"op: not a name: {name!r}. Use a Python name, such as 'swish'.")
         self.own = own = is_own(source)
         if name in REGISTRY or (name in PUBLIC and not own):
-            raise ValueError(f"op: name used twice: '{name}' is flamepy's own. Give the op another name.")
+            whose = "own" if name in PUBLIC else "own, of an internal op"
+            raise ValueError(f"op: name used twice: '{name}' is flamepy's {whose}. Give the op another name.")
         self.name, self.title = name, title or name
         self.inputs, self.attributes = inputs, attributes
         self.__doc__, self.__name__, self.__module__ = source.__doc__, name, source.__module__
@@ -137,8 +138,7 @@ class Op:
         raise NotImplementedError
 
     def no_rule(self, tracked: Sequence[bool | None]) -> GradientError:
-        rules = getattr(self, "rule", None)
-        rules = rules if isinstance(rules, tuple) else ()
+        rules = rules if isinstance(rules := getattr(self, "rule", None), tuple) else ()
         found = [n for i, (n, t) in enumerate(zip(self.inputs, tracked, strict=False)) if t and (not rules or rules[i] is None)]
         return GradientError(
             f"{self.title}: no derivative for an input that requires grad: '{', '.join(found)}'. Use detach(), no_grad(), or "

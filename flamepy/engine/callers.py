@@ -18,9 +18,8 @@ from .plan import NONE, Plans, again, hashable
 from .routes import routed
 
 EXACT = 1 << 53  # integers below this are floats without rounding
-
-
 MOST_FORMS = 1024  # of an op's attributes that are kept
+ABSENT: Any = None
 
 
 def caller(op: Any) -> Callable[..., Any]:
@@ -148,27 +147,29 @@ def numbered(op: Any) -> Callable[..., Any]:
 # ---- custom ops ------------------------------------------------------------------------------------------------------------------
 def one_input(op: Any) -> Callable[..., Any]:
     calls, general, of = op.plans.calls, op.general(), op.of
-    forms: dict[Any, tuple] = {}  # of attributes as users gave them: how plans know them
+    forms: dict[Any, tuple] = {}  # see by_form()
 
     def function(*args: Any, **options: Any) -> Any:
-        form = specs = None
+        form = key = ABSENT
         try:
             if options or len(args) != 1:  # attributes as well
-                values = (*args[1:], *options.values()) if options else args[1:]
-                form = (values, *options, *map(type, values))
-                known = calls[thread.modes.recording].get(((args[0].spec,), *forms[form]))
+                if len(args) == 2 and type(args[1]) is int and not options:  # most often that is an axis, by position or by name
+                    form = args[1]
+                elif len(args) == len(options) == 1:
+                    (named,) = options.items()
+                    form = named, type(named[1])
+                else:
+                    values = (*args[1:], *options.values())
+                    form = (values, *options, *map(type, values))
+                key = (args[0].spec, form)
             else:
-                specs = (args[0].spec,)
-                known = calls[thread.modes.recording].get(specs)
-        except (KeyError, IndexError, AttributeError, TypeError):  # a new form, no Tensor, or an attribute without a hash
+                key = (args[0].spec,)
+            known = calls[thread.modes.recording].get(key)
+        except (IndexError, AttributeError, TypeError):  # no Tensor, or an attribute without a hash
             known = None
         if known is None:
-            if specs is not None:
-                return of(args, op.attributes)
-            y = general(*args, **options)
-            if form is not None:
-                remember(op, forms, form, args, options)
-            return y
+            whole = form is None and key is not None
+            return of(args, op.attributes) if whole else by_form(op, general(*args, **options), forms, form, key, args, options)
         given = [args[0].buffer]
         known.run(given)
         return known.finish(known, args[:1], given, known.attributes)
@@ -176,41 +177,43 @@ def one_input(op: Any) -> Callable[..., Any]:
     return function
 
 
-def remember(op: Any, forms: dict[Any, Any], form: tuple, args: tuple, options: dict[str, Any]) -> None:
-    """Note what a call with attributes given in this form is planned by. Equal values of these types are the same, unlike 0.0 and -0.0."""
-    if op.trusted and all([v is None or type(v) in (bool, int, str) or isinstance(v, np.dtype) for v in form[0]]):
-        if len(forms) >= MOST_FORMS:
-            forms.clear()
-        forms[form] = tuple([hashable(v) for v in op.bound(args, options)[1].values()])
+def by_form(op: Any, y: Any, forms: dict[Any, tuple], form: Any, key: Any, args: tuple, options: dict[str, Any]) -> Any:
+    """y, the result of a call whose attributes are given in this form: from now on the key finds such a call, too, if it is planned.
+    `forms`: how plans know attributes so given. Equal values of these types are the same, unlike 0.0 and -0.0."""
+    specs = () if key is None else key[0] if type(key[0]) is tuple else key[:1]
+    values = (*args[len(specs) :], *options.values())
+    if specs and op.trusted and all([v is None or type(v) in (bool, int, str) or isinstance(v, np.dtype) for v in values]):
+        if form not in forms:
+            if len(forms) >= MOST_FORMS:
+                forms.clear()
+            forms[form] = tuple([hashable(v) for v in op.bound(args, options)[1].values()])
+        calls = op.plans.calls[thread.modes.recording]
+        if (known := calls.get((specs, *forms[form]))) is not None:
+            calls[key] = known
+    return y
 
 
 def several_inputs(op: Any) -> Callable[..., Any]:
     calls, general, of, least, most = op.plans.calls, op.general(), op.of, op.required, len(op.inputs)
-    forms: dict[Any, tuple] = {}  # see one_input()
+    forms: dict[Any, tuple] = {}  # see by_form()
 
     def function(*args: Any, **options: Any) -> Any:
         count = len(args)
         if options or count < least:
             return general(*args, **options)
-        form = key = None
+        form = key = ABSENT
         try:
+            xs = args[:most] if count >= most else args + (None,) * (most - count)
+            key = tuple([None if x is None else x.spec for x in xs])
             if count > most:  # attributes as well
-                xs, values = args[:most], args[most:]
-                form = (values, *map(type, values))
-                key = (tuple([None if x is None else x.spec for x in xs]), *forms[form])
-            else:
-                xs = args if count == most else args + (None,) * (most - count)
-                key = tuple([None if x is None else x.spec for x in xs])
+                form = (args[most:], *map(type, args[most:]))
+                key = key, form
             known = calls[thread.modes.recording].get(key)
-        except (KeyError, AttributeError, TypeError):  # a new form, an input that is no Tensor yet, or an attribute without a hash
+        except (AttributeError, TypeError):  # an input that is no Tensor yet, or an attribute without a hash
             known = None
         if known is None:
-            if form is None and key is not None:
-                return of(xs, op.attributes)
-            y = general(*args, **options)
-            if form is not None:
-                remember(op, forms, form, args, options)
-            return y
+            whole = form is None and key is not None
+            return of(xs, op.attributes) if whole else by_form(op, general(*args, **options), forms, form, key, args, options)
         given = [None if x is None else x.buffer for x in xs]
         known.run(given)
         return known.finish(known, xs, given, known.attributes)
@@ -225,20 +228,17 @@ def checked(op: Any, one: bool) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         try:
             if one:
-                x, *rest = args
-                specs: tuple[Any, ...] = (x.spec,)
-                known = calls[thread.modes.recording].get((x.spec, *rest))
+                known = calls[thread.modes.recording].get((args[0].spec, *args[1:]))
             else:
-                specs = tuple([None if x is None else x.spec for x in args[:count]])
-                known = calls[thread.modes.recording].get((*specs, *args[count:]))
-        except (AttributeError, TypeError):  # no Tensor, or an attribute without a hash
+                known = calls[thread.modes.recording].get((*[None if x is None else x.spec for x in args[:count]], *args[count:]))
+        except (IndexError, AttributeError, TypeError):  # no Tensor, or an attribute without a hash
             return general(*args, **options)
         xs = args[:count]
-        if known is None or options:
-            if options or len(args) != most:
-                return general(*args, **options)
+        if options or (known is None and len(args) != most):
+            return general(*args, **options)
+        if known is None:
             return of(xs, dict(zip(op.attributes, args[count:], strict=True)))
-        given = [x.buffer] if one else [None if x is None else x.buffer for x in xs]
+        given = [args[0].buffer] if one else [None if x is None else x.buffer for x in xs]
         known.run(given)
         return known.finish(known, xs, given, known.attributes)
 
@@ -246,22 +246,6 @@ def checked(op: Any, one: bool) -> Callable[..., Any]:
 
 
 # ---- functions made of ops, whose usual call is one planned op --------------------------------------------------------------------
-def quick_reshape(plain: Any) -> Any:
-    @wraps(plain)
-    def reshape(*args: Any, **options: Any) -> Any:
-        try:
-            x, *rest = args
-            asked = rest[0] if len(rest) == 1 else tuple(rest)
-            known = REGISTRY["view"].plans.calls[thread.modes.recording].get((x.spec, asked))  # type: ignore[attr-defined]
-        except (AttributeError, ValueError, IndexError, TypeError):  # no Tensor, no shape, or one that has no hash
-            return plain(*args, **options)
-        if known is None or options or not all([type(n) is int for n in asked]):
-            return plain(*args, **options)
-        return known.finish(known, (x,), [x.buffer], known.attributes)
-
-    return reshape
-
-
 def quick_matmul(plain: Any) -> Any:
     plain = routed(plain)
 
@@ -281,13 +265,9 @@ def quick_matmul(plain: Any) -> Any:
     return matmul
 
 
-def as_it_is(plain: Any) -> Any:
-    return plain
-
-
 READERS = "array_equal", "argwhere", "bincount", "masked_select", "nonzero", "unique"  # they read numbers on the host: no route leads there
-QUICK = {"reshape": quick_reshape, "matmul": quick_matmul, **dict.fromkeys(READERS, as_it_is)}
 
 
 def composed(name: str, function: Any) -> Any:
-    return QUICK.get(name, routed)(spoken(name, function))
+    plain = spoken(name, function)
+    return plain if name in READERS else quick_matmul(plain) if name == "matmul" else routed(plain)

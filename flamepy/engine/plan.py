@@ -34,8 +34,6 @@ from .remade import let_go, may_go
 MOST = 8192  # plans kept
 AGAIN = 2  # modes.recording in a checkpointed block that runs again with results kept: no plan is found at once
 ONCE = 1024  # keys of an op's calls that came once: few, so that they stay in the processor's caches
-
-
 NONE: dict[str, Any] = {}  # the attributes of most calls
 
 
@@ -61,9 +59,8 @@ def every() -> list[Plans]:
 
 def forget_seen() -> None:
     """Forget which calls came once."""
-    for plans in every():
-        for seen in plans.seen:
-            seen.clear()
+    for seen in [seen for plans in every() for seen in plans.seen]:
+        seen.clear()
 
 
 forgetting.append(forget_seen)
@@ -140,7 +137,8 @@ def call(op: Any, xs: Sequence[Any], attributes: dict[str, Any], numbers: Sequen
             key = known = None
         if known is not None:
             given = [x.buffer if isinstance(x, Tensor) else x for x in (*xs, *numbers)]
-            known.run(given)
+            if known.does:  # a view does nothing
+                known.run(given)
             return known.finish(known, xs, given, attributes)
     if key is not None and hash(key) in seen:
         return plan_call(op, xs, attributes, numbers, lambda made, _: keep(op, recording, key, made))

@@ -20,10 +20,11 @@ their plans (autocast), and where it looks at numbers, or writes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from itertools import takewhile
 from math import copysign
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,25 +45,43 @@ from .kept import forgetting
 MOST = 1024  # kinds of calls of one function that are known
 SMALL = 256  # numbers of a tensor that is copied
 TRIES = 5  # a call that is no route by then never is one
+Made = TypeVar("Made", bound=Callable[..., Any])
 
-WHOLE, ENDS = {int}, {int, type(None)}
-PART: dict[type, Callable[[Any], Any]] = {  # what a value of each type is known by; of a list what it holds, for it may change
-    **dict.fromkeys((int, str, type(None), type(...)), lambda v: v), bool: lambda v: (bool, v),
-    float: lambda v: (float, v, copysign(1.0, v)), list: lambda v: (list, *[a.spec if isinstance(a, Tensor) else part(a) for a in v]),
-    slice: lambda v: (slice, v.start, v.stop, v.step) if {type(v.start), type(v.stop), type(v.step)} <= ENDS
-    else (slice, part(v.start), part(v.stop), part(v.step)),
-    tuple: lambda v: v if {*map(type, v)} == WHOLE else (tuple, *map(part, v)),
+
+def slice_part(v: slice) -> Any:
+    a, b, c = v.start, v.stop, v.step
+    whole = (a is None or type(a) is int) and (b is None or type(b) is int) and (c is None or type(c) is int)
+    return (slice, a, b, c) if whole else (slice, *parts((a, b, c)))
+
+
+def tuple_part(v: tuple) -> Any:
+    for n in v:
+        if type(n) is not int:
+            return (tuple, *parts(v))
+    return v
+
+
+NUMBERS: dict[type, Callable[[Any], Any]] = {  # what a value of each type is known by; of a list what it holds, for it may change
+    int: int, str: str, type(None): type, type(...): type, bool: lambda v: (bool, v), slice: slice_part, tuple: tuple_part,
+    float: lambda v: (float, v, copysign(1.0, v)), list: lambda v: (list, *parts(v)),
 }  # fmt: skip
 
 
-def part(value: Any) -> Any:
-    """How an argument takes part in the key of a call. Raises KeyError for what may not."""
-    if type(value) is str or type(value) is int or value is None:  # the usual ones: NumPy's isinstance() takes its time
-        return value
-    return value.spec if isinstance(value, Tensor) else value if isinstance(value, np.dtype) else PART[type(value)](value)
+class Parts(dict[type, Callable[[Any], Any]]):
+    """NUMBERS, and what dtypes and tensors are known by."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        if not issubclass(kind, Tensor | np.dtype):
+            raise KeyError(kind)
+        return self.setdefault(kind, attrgetter("spec") if issubclass(kind, Tensor) else np.dtype)
 
 
-Made = TypeVar("Made", bound=Callable[..., Any])
+PART = Parts(NUMBERS)
+
+
+def parts(values: Iterable[Any]) -> list[Any]:
+    """How arguments take part in the key of a call. Raises KeyError for what may not."""
+    return [v if type(v) is int else PART[type(v)](v) for v in values]
 
 
 def routed(plain: Made) -> Made:
@@ -75,45 +94,36 @@ def routed(plain: Made) -> Made:
             return plain(*args, **options)
         known = routes[thread.modes.recording]
         try:
-            if len(args) == 1:  # written out for few: a list of them takes as long as its items do
-                (a,) = args
-                key: Any = (a.spec if isinstance(a, Tensor) else part(a),)
-            elif len(args) == 2:
+            n = len(args)
+            if n == 1:  # written out for few: a list of them takes as long as its items do
+                key: Any = (args[0].spec if isinstance(args[0], Tensor) else PART[type(args[0])](args[0]),)
+            elif n == 2:
                 a, b = args
-                key = a.spec if isinstance(a, Tensor) else part(a), b if type(b) is int else b.spec if isinstance(b, Tensor) else part(b)
-            elif len(args) == 3:
+                key = a.spec if isinstance(a, Tensor) else PART[type(a)](a), b if type(b) is int else PART[type(b)](b)
+            elif n == 3 and isinstance(args[0], Tensor):
                 a, b, c = args
-                key = a.spec if isinstance(a, Tensor) else part(a), b.spec if isinstance(b, Tensor) else part(b)
-                key = *key, c.spec if isinstance(c, Tensor) else part(c)
+                key = a.spec, b if type(b) is int else PART[type(b)](b), c if type(c) is int else PART[type(c)](c)
             else:
-                key = tuple([a.spec if isinstance(a, Tensor) else a if type(a) is int else part(a) for a in args])
+                key = ()
+                for a in args:
+                    key += (a if type(a) is int else a.spec if isinstance(a, Tensor) else PART[type(a)](a),)
             for name, value in options.items():
-                key = key, name, value if type(value) is str else part(value)
+                key = key, name, PART[type(value)](value)
             route = known.get(key, 0)
         except (KeyError, RecursionError):
             return plain(*args, **options)
         if type(route) is not int:
-            y = route(*args, *options.values()) if options else route(*args)
-            if y is not None:
+            if (y := route(*args, *options.values()) if options else route(*args)) is not None:
                 return y
             route = 2
-        return watched(plain, known, key, route, args, options)
+        if route < 2 and len(known) >= MOST:
+            known.clear()
+        known[key] = min(route + 1, TRIES)
+        if route < 2 or route >= TRIES:
+            return plain(*args, **options)
+        return Watch((*args, *options.values())).watched(plain, args, options, known, key)
 
     return called(function, plain.__name__)  # type: ignore[no-any-return]
-
-
-def watched(plain: Any, known: dict[Any, Any], key: Any, came: int, args: tuple, options: dict[str, Any]) -> Any:
-    """A call that has no route yet; once it came often enough it is watched for one, which goes into `known`."""
-    if came < 2 or came >= TRIES:
-        if came < 2 and len(known) >= MOST:
-            known.clear()
-        known[key] = came + (came < 2)
-        return plain(*args, **options)
-    known[key] = came + 1
-    watch = Watch((*args, *options.values()))
-    y = watch.watched(plain, args, options)
-    known[key] = watch.route(y) or known[key]
-    return y
 
 
 # ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
@@ -160,10 +170,10 @@ def made_once(plain: Made, like: bool = False) -> Made:
 
 
 def number_part(value: Any) -> Any:
-    """part() of what holds no tensor, whose numbers may be others next time."""
+    """parts() of what holds no tensor, whose numbers may be others next time."""
     if type(value) in (tuple, list):
-        return (type(value), *value) if {*map(type, value)} <= WHOLE else PART[dict]
-    return value if type(value) not in PART and isinstance(value, np.dtype) else PART[type(value)](value)
+        return (type(value), *value) if {*map(type, value)} <= {int} else NUMBERS[dict]
+    return value if isinstance(value, np.dtype) else NUMBERS[type(value)](value)
 
 
 # ---- watching a call -------------------------------------------------------------------------------------------------------------
@@ -222,8 +232,8 @@ class Watch(Recorder):
             self.lines.insert(at, f"{parts} = {name}")
         return name
 
-    def watched(self, run: Callable[..., Any], args: tuple, options: dict[str, Any]) -> Any:
-        """run(*args, **options); after it `route` has what can be run instead."""
+    def watched(self, run: Callable[..., Any], args: tuple, options: dict[str, Any], known: dict[Any, Any], key: Any) -> Any:
+        """run(*args, **options); after it `known` has by the key what can be run instead, where there is such a thing."""
         if not self.fits:
             return run(*args, **options)
         listening: Any = (planned, note), (heard, told), *[(topic, refused) for topic in (seen, changed, before, assigned, outside)]
@@ -238,6 +248,7 @@ class Watch(Recorder):
             here.watch = None
             for topic, hear in listening:
                 topic.remove(hear)
+        known[key] = self.route(y) or known[key]
         return y
 
     def route(self, y: Any) -> Any:

@@ -11,6 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..custom import custom
+from ..door import Door
 from ..dtypes import FLOATS, INTEGERS, as_dtype, bool_, computed, int64
 from ..errors import DTypeError, ShapeError
 from ..op import launch, like, share
@@ -18,7 +19,7 @@ from ..pointwise import apply
 from .axes import axes_of, kept_shape, squeezed_shape
 from .copy import cast, filled
 from .pointwise import div, eq, mul
-from .shape import broadcast_to, permute, reshape
+from .shape import broadcast_to, permute, reshape, view
 
 
 class Reduction(NamedTuple):
@@ -101,9 +102,8 @@ def sum_dx(g, shapes, source, axis, keepdims, dtype):
 
 def spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
     """A reduced cotangent repeated to the shape before the reduction."""
-    kept = reduction("sum", shape, axis, True).shape
-    if g.shape != kept:
-        g = reshape(g, kept)
+    kept = kept_shape(shape, axes_of("sum", axis, len(shape)))
+    g = g if g.shape == kept else Door.call(view, (g,), {"shape": kept})
     return g if kept == shape else broadcast_to(g, shape)
 
 
