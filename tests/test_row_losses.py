@@ -143,6 +143,13 @@ def test_all_ignored() -> None:
     assert np.isnan(loss.item()) and not loss.backward()[p].numpy().any()
     loss = F.cross_entropy(p, ids, reduction="sum")
     assert loss.item() == 0.0 and not loss.backward()[p].numpy().any()
+    for op in (F.cross_entropy, F.nll_loss):
+        for weight, again in (([0.5, 2.0, 1.0], False), ([0.5, 2.0, 1.0], True), (None, True)):
+            loss = op(p, ids, None if weight is None else leaf(np.array(weight)).detach())
+            assert np.isnan(loss.item()) and not loss.backward(create_graph=again)[p].numpy().any()
+    q = leaf(np.full((4, 3), np.nan))
+    loss = F.cross_entropy(q, ids, np.ones(3), label_smoothing=0.1, z_loss=0.1)
+    assert not loss.backward()[q].numpy().any()
     assert np.isnan(F.nll_loss(p, ids).item()) and F.nll_loss(p, ids, reduction="sum").item() == 0.0
     none = leaf(np.zeros((3, 0)))
     assert F.cross_entropy(none, ids[:3], reduction="none").tolist() == [0.0] * 3
