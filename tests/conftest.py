@@ -101,7 +101,7 @@ THOROUGH_FILES = {
     "test_cuda_machine_code", "test_cuda_products", "test_cuda_traffic", "test_cuda_maps", "test_cuda_reduce",  # kernels for GPUs
     "test_extremes", "test_compute_training", "test_fused_rows", "test_mixed_floats", "test_integer_powers",  # many numbers, many types
     "test_environment", "test_kernel_cache", "test_output", "test_platforms",  # settings, caches, terminals, systems: a process each
-    "test_cuda_warp_groups", "test_train_damage", "test_train_stops",  # runs that are damaged or broken off
+    "test_cuda_warp_groups", "test_cuda_warp_groups_dx", "test_train_damage", "test_train_stops",  # runs that are damaged or broken off
 }  # fmt: skip
 THOROUGH = {
     *("test_16_bit_floats", "test_train_10_save_load_in_a_new_process_train_10_equals_train_20"),  # hundreds of kernels

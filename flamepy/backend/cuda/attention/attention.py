@@ -18,7 +18,7 @@ from ..products.tensor import divided
 from ..products.tiles import filled, gather, outer, put_shared, put_tile, sized, times_rows
 from ..runtime.compat import cuda
 from ..runtime.family import THREADS, WARP, blocks, kernel, launcher
-from . import cudnn, warp_groups
+from . import cudnn, warp_groups, warp_groups_dx
 from . import tensor_cores as attention_mma
 from . import tensor_cores_dx as attention_mma_dx
 
@@ -349,7 +349,8 @@ def own_dx(go, outs, ins, layout, sizes, scale, is_causal):
     dq, dk, dv, dmask = outs
     g, y, kept, q, k, v, mask = ins
     if takes_tensor_cores(q, k, v, d, e):
-        attention_mma_dx.launch(go, outs, ins, layout, sizes, scale, is_causal)
+        chosen = warp_groups_dx.choice(go.device.driver, max(d, e), mask)
+        attention_mma_dx.launch(go, outs, ins, layout, sizes, scale, is_causal, chosen)
         return
     delta = go.empty(batch * heads * rows)
     go(row_dots, (delta,), (g, y), (layout[:16], heads, rows, e), grid=blocks(delta.size, row_dots.threads // WARP))

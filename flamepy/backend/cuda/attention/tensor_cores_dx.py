@@ -250,8 +250,14 @@ def attention_mma_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, heads
 
 
 # ---- launchers ---------------------------------------------------------------------------------------------------------------------
-def launch(go, outs, ins, layout, sizes, scale, is_causal):
-    """What dx_launcher() does for operands of 16 bits."""
+def own_kernels(width, cc):
+    """(kernel, keys of a block) for dk and dv, (kernel, rows) for dq."""
+    over_rows, over_keys = sizes_of(width, 32, 80, 1, cc), sizes_of(width, 64, 96, 0, cc)
+    return (sized(attention_mma_dkv, **over_rows), over_rows["ROWS"]), (sized(attention_mma_dq, **over_keys), over_keys["ROWS"])
+
+
+def launch(go, outs, ins, layout, sizes, scale, is_causal, chosen=None):
+    """What dx_launcher() does for operands of 16 bits; chosen: other kernels than own_kernels()."""
     batch, heads, rows, keys, d, e = sizes
     (dq, dk, dv, dmask), (g, y, kept, q, k, v, mask) = outs, ins
     count, span = batch * heads * rows, THREADS_OF // down_of(next(w for w in WIDTHS if e <= w))
@@ -260,8 +266,8 @@ def launch(go, outs, ins, layout, sizes, scale, is_causal):
     go(sized(row_stats, SPAN=span), (stats, packed), (g, y, kept), consts, grid=blocks(count, THREADS // span))
     if packed is not None:
         g, layout = packed, (*layout[:12], 0, heads * rows * e, rows * e, e, *layout[16:])
-    given, cc = (g, stats, q, k, v, mask), go.device.driver.cc
+    given = g, stats, q, k, v, mask
     consts = (layout[:16], layout[16:] or (0,) * 5, heads, rows, keys, d, e, scale, is_even(layout[:16], d, e), is_causal)
-    over_rows, over_keys = sizes_of(max(d, e), 32, 80, 1, cc), sizes_of(max(d, e), 64, 96, 0, cc)
-    go(sized(attention_mma_dkv, **over_rows), (dk, dv), given, consts, grid=batch * heads * blocks(keys, over_rows["ROWS"]))
-    go(sized(attention_mma_dq, **over_keys), (dq, dmask), given, consts, grid=batch * heads * blocks(rows, over_keys["ROWS"]))
+    (over_rows, many_keys), (over_keys, many) = chosen or own_kernels(max(d, e), go.device.driver.cc)
+    go(over_rows, (dk, dv), given, consts, grid=batch * heads * blocks(keys, many_keys))
+    go(over_keys, (dq, dmask), given, consts, grid=batch * heads * blocks(rows, many))

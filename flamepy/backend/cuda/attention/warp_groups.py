@@ -7,7 +7,8 @@ rows of 128 bytes, whose pieces of 16 change places as descriptors say; formulas
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -73,28 +74,49 @@ def choice(driver: Any, width: int, mask: Any) -> tuple[Any, dict[str, int]] | N
 
 
 # ---- products ------------------------------------------------------------------------------------------------------------------------
-def multiply(builder: Any, x: Any, n: int, wide: int, q_and_k: list[Any], v: Any, acc: list[Any], p: list[Any], pending: int) -> list[Any]:
-    """One piece of PTX: a lane's scores of n keys from the places of q and k, if these are given, then acc + p v, if v is; all of it, or
-    all but the last, has ended behind it."""
-    count, m64 = n // 2 if q_and_k else 0, f"wgmma.mma_async.sync.aligned.m64n{{}}k16.f32.{M16[x.half]} {{{{{{}}}}}}, "
-    names = iter([f"${i}" for i in range(count + len(acc) + len(q_and_k) + 1 + len(p))])
-    s, o, tiles, left = ([next(names) for _ in part] for part in (range(count), acc, [*q_and_k, v], p))
+class Product(NamedTuple):
+    """acc + left right, of 64 rows; what one lane has of them."""
+
+    many: int  # sums of a lane
+    acc: list[Any] | None
+    left: Any  # pairs of numbers in registers, or where rows lie in shared memory
+    right: Any  # where a tile lies there: columns of the right factor, or, beside a left one in registers, its rows
+    deep: int = 0  # how many times 16 numbers of k, where the left factor lies in shared memory
+
+
+def multiply(builder: Any, x: Any, products: Sequence[Product], pending: int) -> list[Any]:
+    """One piece of PTX: each product begins, as a group of its own, and all of them but so many, the last, have ended behind it: sums."""
     code = ["{ .reg .pred no, yes; .reg .b64 a, b; setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0; wgmma.fence.sync.aligned;"]
-    for k in range(wide // 16 if q_and_k else 0):
-        panel, within = divmod(k, 4)
-        code.append(
-            f"add.s64 a, {tiles[0]}, {panel * FAR // 16 + 2 * within}; add.s64 b, {tiles[1]}, {panel * n * STEP // 16 + 2 * within};"
-        )
-        code.append(m64.format(n, ", ".join(s)) + f"a, b, {'yes' if k else 'no'}, 1, 1, 0, 0;")
-    code += ["wgmma.commit_group.sync.aligned;"] if q_and_k else []
-    for k in range(len(p) // 4):
-        code.append(f"add.s64 b, {tiles[-1]}, {128 * k}; " + m64.format(wide, ", ".join(o)) + f"{{{', '.join(left[4 * k : 4 * k + 4])}}},")
-        code.append("b, yes, 1, 1, 1;")
-    code.append(f"{'wgmma.commit_group.sync.aligned; ' if p else ''}wgmma.wait_group.sync.aligned {pending}; }}")
-    constraints = ["=f"] * (count + len(acc)) + ["l"] * len(tiles) + ["r"] * len(p) + [str(count + i) for i in range(len(acc))]
-    given = [swizzled(builder, builder.zext(at, I64), lead) for at, lead in (*((at, 16) for at in q_and_k), (v, n * STEP))]
-    kind = ir.LiteralStructType([F32] * (count + len(acc)))
-    return elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), [*given, *p, *acc]))
+    total, first, given, before = sum(p.many for p in products), 0, list[Any](), dict[int, Any]()
+    for p in products:
+        sums, own = [f"${i}" for i in range(first, first + p.many)], factors_of(builder, p)
+        factors = [f"${total + len(given) + i}" for i in range(len(own))]
+        code += [*steps_of(x, p, sums, factors), "wgmma.commit_group.sync.aligned;"]
+        before |= dict(enumerate(p.acc or [], first))
+        given, first = given + own, first + p.many
+    kinds = ["=f"] * total + ["l" if v.type == I64 else "r" for v in given] + [str(i) for i in before]
+    code.append(f"wgmma.wait_group.sync.aligned {pending}; }}")
+    return elements(builder, run(builder, ir.LiteralStructType([F32] * total), " ".join(code), ",".join(kinds), [*given, *before.values()]))
+
+
+def factors_of(builder: Any, p: Product) -> list[Any]:
+    """Registers of the left factor, or what wgmma is told of its tile, then of the right one's."""
+    held = isinstance(p.left, list)
+    tiles = [(p.right, 4 * len(p.left) * STEP)] if held else [(p.left, 16), (p.right, 16)]
+    return [*(p.left if held else []), *[swizzled(builder, builder.zext(at, I64), lead) for at, lead in tiles]]
+
+
+def steps_of(x: Any, p: Product, sums: list[str], factors: list[str]) -> list[str]:
+    """A product's instructions, 16 numbers of k each."""
+    n, left, code = 2 * p.many, factors[:-1], []
+    head = f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{M16[x.half]} {{{', '.join(sums)}}}, "
+    for k in range(p.deep):
+        (panel, within), begins = divmod(k, 4), "no" if k == 0 and p.acc is None else "yes"
+        a, b = (panel * far // 16 + 2 * within for far in (FAR, n * STEP))
+        code.append(f"add.s64 a, {left[0]}, {a}; add.s64 b, {factors[-1]}, {b}; {head}a, b, {begins}, 1, 1, 0, 0;")
+    for k in range(0 if p.deep else len(left) // 4):
+        code.append(f"add.s64 b, {factors[-1]}, {128 * k}; {head}{{{', '.join(left[4 * k : 4 * k + 4])}}}, b, yes, 1, 1, 1;")
+    return code
 
 
 def floats(n: int) -> Any:
@@ -105,22 +127,22 @@ def floats(n: int) -> Any:
 def scored(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Products of a group's 64 rows, which begin at an address in shared memory, with n keys; acc: as wide as they are."""
     acc, n, *_, x = sig.args
-    return multiply(builder, x, n.literal_value, 2 * acc.count, args[2:4], args[3], [], [], 0)
+    return multiply(builder, x, [Product(n.literal_value // 2, None, args[2], args[3], acc.count // 8)], 0)
 
 
 @word(lambda acc, p, q, k, v, x: floats(2 * p.count + acc.count)(acc, p, types.int32, types.int32, types.int32, x))
 def scored_summed(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Those of a tile, and acc + p v of the one before, which goes on: nothing may touch its numbers until settled()."""
-    acc, p, *_, x = sig.args
-    given = elements(builder, args[0]), elements(builder, args[1])
-    return multiply(builder, x, 4 * p.count, 2 * acc.count, args[2:4], args[4], *given, 1)
+    acc, p = (elements(builder, v) for v in args[:2])
+    begun = Product(2 * len(p), None, args[2], args[3], len(acc) // 8), Product(len(acc), acc, p, args[4])
+    return multiply(builder, sig.args[5], begun, 1)
 
 
 @word(lambda acc, p, v, x: acc(acc, p, types.int32, x))
 def summed(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """acc + p v."""
-    acc, p, _, x = sig.args
-    return multiply(builder, x, 4 * p.count, 2 * acc.count, [], args[2], elements(builder, args[0]), elements(builder, args[1]), 0)
+    acc, p = (elements(builder, v) for v in args[:2])
+    return multiply(builder, sig.args[3], [Product(len(acc), acc, p, args[2])], 0)
 
 
 @word(lambda acc, p, fresh, fade: types.Tuple((acc, fresh))(acc, p, fresh, fade))
@@ -129,11 +151,11 @@ def settled(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     they are multiplied with, a number a row, or None; the assembler would make fresh later if both ways had not an end of their own."""
     acc, p, fresh = (elements(builder, v) for v in args[:3])
     fade, sums = [] if sig.args[3] == types.none else elements(builder, args[3]), len(acc)
-    results = [*["=f"] * sums, *["=r"] * len(fresh)]
+    results = ["=f"] * sums + ["=r" if fresh[0].type == I32 else "=f"] * len(fresh)
     constraints = [*results, *["f"] * len(fade), *["r"] * len(p), *map(str, range(len(results)))]
     code = ["wgmma.wait_group.sync.aligned 0;"]
     code += [f"mul.f32 ${i}, ${i}, ${len(results) + row_of(i, len(fade), sums)};" for i in range(sums if fade else 0)]
-    kind = ir.LiteralStructType([F32] * sums + [I32] * len(fresh))
+    kind = ir.LiteralStructType([F32] * sums + [fresh[0].type] * len(fresh))
     found = elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), [*fade, *p, *acc, *fresh]))
     parts = zip((found[:sums], found[sums:]), sig.return_type.types, strict=True)
     return [context.make_tuple(builder, part_type, part) for part, part_type in parts]
