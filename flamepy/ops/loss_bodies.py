@@ -5,8 +5,6 @@ makes it: see half_cross_entropy in cross_entropy.py. `weight`: what each class 
 divides by.
 """
 
-from __future__ import annotations
-
 from ..backend.formula.row_words import (
     LINE,
     RUN,

@@ -4,8 +4,6 @@ A row is read twice while it stays in cache: for its mean and variance, for its 
 rounding cut off their mean; rows whose squares are too large or too small for the type are scaled by a power of two first.
 """
 
-from __future__ import annotations
-
 from ..backend.formula.row_words import LINE, all_max, barrier, lane, lanes, long_sum, long_sums, put_row, run_at
 from ..backend.formula.words import fmax
 from ..core.words import EPS, INF, abs, maximum, real, sqrt

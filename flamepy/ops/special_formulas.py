@@ -4,8 +4,6 @@ The rational approximations are Cephes' (Moshier 1989), that of the normal quant
 whose first digits have to be exact, such as pi / 2, the first part fits into float32 and the second is the rest.
 """
 
-from __future__ import annotations
-
 from ..backend.formula.words import copysign, expm1, floor, log1p
 from ..core.words import INF, NAN, abs, cos, erf, exp, log, maximum, minimum, rint, select, sin, sqrt
 

@@ -1,7 +1,5 @@
 """Angles and hyperbolas: tan, the inverse functions, sinh and the like, atan2, hypot, sinc."""
 
-from __future__ import annotations
-
 from ..backend.formula.words import expm1
 from ..core.pointwise import define
 from ..core.words import abs, cos, select, sin, sqrt

@@ -7,8 +7,6 @@ at most, so a number does not depend on the others of the batch, nor on who comp
 `kept` holds, a row of the batch after another, what CELLS of ops/recurrent.py says; the product is written where its gates lie.
 """
 
-from __future__ import annotations
-
 from ...core.words import exp, maximum, select, tanh
 from ...dtypes import int64
 from .loops.maps import F

@@ -4,8 +4,6 @@ A backend adds up the powers |x|**p of all gradients in float64 in its own way, 
 buffer, and multiplies with the factor wherever gradients are read. The fields of that buffer have names here.
 """
 
-from __future__ import annotations
-
 from ...core.words import maximum, pow, select, sqrt
 
 NORM = 0  # of all gradients together

@@ -1,7 +1,5 @@
 """Where a number belongs in a sorted row, written once for every backend."""
 
-from __future__ import annotations
-
 
 def before(a, b):
     """Whether a comes before b; NaN comes last."""

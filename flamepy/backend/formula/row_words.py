@@ -9,8 +9,6 @@ lose four digits. What is written is a function of a run, too: put_row() calls i
 run_at() alone, so that a GPU's lane may take some neighbours at once.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core.words import INF, exp_down, real

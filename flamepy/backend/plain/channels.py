@@ -1,7 +1,5 @@
 """Batch norm as whole NumPy arrays (outer, channels, inner), channel by channel, in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core.kernels import kernel

@@ -4,8 +4,6 @@ Attention makes the matrix of all scores; a convolution lays the windows of the 
 gradient stands below its function.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core import philox

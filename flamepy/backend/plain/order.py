@@ -3,8 +3,6 @@
 See core/kernels.py for what a kernel gets.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core import philox

@@ -1,7 +1,5 @@
 """Recurrent layers on the plain device: one time step of the whole batch after the other, the cells on arrays of places."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core.kernels import kernel

@@ -3,8 +3,6 @@
 A segment is (start, size): where one parameter lies in a buffer.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...core import philox

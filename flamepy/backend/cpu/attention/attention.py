@@ -11,8 +11,6 @@ last axis is contiguous. Under a causal mask row i sees keys j <= i. A row that 
 PyTorch 2.13 on the CPU. attention_plan() in rows.py says how everything is cut.
 """
 
-from __future__ import annotations
-
 from ....dtypes import bfloat16, float16
 from ..bf16 import attention as bfloat_attention
 from ..bf16.bfloat import load

@@ -5,8 +5,6 @@ operand of its products with rows; what else is multiplied is packed block by bl
 product. Gradients are float32, as everywhere.
 """
 
-from __future__ import annotations
-
 from ..attention.rows import (
     ROOM,
     begin,

@@ -9,8 +9,6 @@ The gradient of the weight is summed over fixed chunks of images and then over t
 for any number of threads. `sizes` (a table) is the geometry. Numbers of 16 bits are widened on the way.
 """
 
-from __future__ import annotations
-
 from ....dtypes import HALF, float64
 from ..bf16 import conv as bfloat_conv
 from ..loops.maps import fill, map1, same

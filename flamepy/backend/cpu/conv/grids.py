@@ -5,8 +5,6 @@ an axis, what is outside (0: zeros, 1: the border, 2: a reflection), whether cor
 numbers a polynomial of how far on the place is (ops/grids.py).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.words import abs as abs_word

@@ -4,8 +4,6 @@
 result. For maxima, of three axes each: planes; their lengths, windows, steps, padding, dilation, how many windows.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

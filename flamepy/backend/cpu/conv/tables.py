@@ -1,7 +1,5 @@
 """One sparse matrix along one axis (ops/tables.py): sums of a few numbers, or of a few runs of neighbours, for each result."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.words import real

@@ -10,8 +10,6 @@ room_size() (bf16/conv.py).
 put_columns() and what follows it work on positions of neighbouring images, counted through them, from `first` of image `low` on.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..loops.maps import same

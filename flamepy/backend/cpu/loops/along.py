@@ -3,8 +3,6 @@
 A line is done by one worker, in the order of the index: same bits for any number of workers, and nothing has to be put in order first.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....dtypes import FLOATS, float64, int64

@@ -7,8 +7,6 @@ from a number of the channel, RUN or four at a time in their own type, and those
 `sizes` (a table) holds outer, channels, inner, and how many channels are taken together, 0: one by one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.words import EPS, real, sqrt

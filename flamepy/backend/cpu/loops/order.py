@@ -4,8 +4,6 @@ A number is sorted by a key, an integer in the same order: for floats their bits
 by eight bits of the keys at a time, short ones by putting in one after the other; a row by one worker. What is equal keeps its order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.words import select

@@ -4,8 +4,6 @@ Each block of four words is a function of the key and the block's number: a task
 the last elements, fewer than a block serves, are made on their own.
 """
 
-from __future__ import annotations
-
 from ....core.philox import SINGLE, between, normals, uniforms, unit24, wholes, words_at
 from ....core.philox import philox4x32 as philox4x32  # the tests hold it against the published vectors
 from ....core.words import EPS, real, select

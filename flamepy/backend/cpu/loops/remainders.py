@@ -4,8 +4,6 @@ An exact remainder of any two numbers is a call into the C library, one number a
 one multiply-add: the division rounds to the whole number below or the next one. A block with other numbers in it is done by the formula.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....core.words import EPS, INF, abs, select

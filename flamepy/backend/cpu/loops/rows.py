@@ -4,8 +4,6 @@ Rows are cut into chunks whose length follows from sizes alone, each chunk adds 
 order: the same bits for any number of threads.
 """
 
-from __future__ import annotations
-
 from ...formula.row_words import wide
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks

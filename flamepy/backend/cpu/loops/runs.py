@@ -5,8 +5,6 @@ Sums are accurate however long: RUN numbers, or eight rows, are added up in thei
 They take slices because an index counted from 0 needs no check for negative values, and the loop vectorises.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...formula.row_words import RUN, wide

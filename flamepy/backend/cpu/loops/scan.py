@@ -3,8 +3,6 @@
 A line is gone through by one worker, or where lines lie side by side a block of them together; so the bits do not depend on threads.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..runtime.family import launcher, loop

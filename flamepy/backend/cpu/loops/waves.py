@@ -7,8 +7,6 @@ of a long fraction. The polynomials are minimax fits of our own. Largest error m
 place.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..runtime.instructions import absolute, instruction, select

@@ -7,8 +7,6 @@ A number is the same chain of sums in whichever tile it is computed, and strips 
 threads.
 """
 
-from __future__ import annotations
-
 from ....dtypes import bfloat16, float16
 from ..bf16 import matmul as bfloat_matmul
 from ..loops.maps import F, same
