@@ -346,16 +346,28 @@ def test_errors(kind: type[Exception], text: str, call: Callable) -> None:
         call()
 
 
-SECOND: list[tuple[str, Callable]] = [
-    ("attention", lambda: SDPA(leaf(3, 2), leaf(3, 2), leaf(3, 2))),
-    ("fused_attention", lambda: FUSED(leaf(1, 3, 6))),
-]
-
-
-@pytest.mark.parametrize("name, call", SECOND, ids=[n for n, _ in SECOND])
-def test_second_derivatives_are_refused_by_name(name: str, call: Callable) -> None:
-    with pytest.raises(fp.GradientError, match=r"^scaled_dot_product_attention: no second derivative"):
-        call().sum().backward(create_graph=True)
+@pytest.mark.parametrize("how", ["alone", "causal", "mask", "blind", "groups", "fused", "window"])
+def test_attention_has_second_derivatives(how: str) -> None:
+    """Also of the mask; a row that sees no key has none."""
+    q, k, v, mask = (
+        leaf(*s) for s in ((1, 4, 3, 2), (1, 2 if how == "groups" else 4, 5, 2), (1, 2 if how == "groups" else 4, 5, 3), (4, 3, 1))
+    )
+    blind = fp.tensor(np.array([[False] * 5, [True] * 5, [True, False] * 2 + [True]]))
+    calls: dict[str, tuple[Callable, tuple]] = {
+        "alone": (lambda q, k, v: SDPA(q, k, v, scale=-0.4), (q, k, v)),
+        "causal": (lambda q, k, v: SDPA(q, k, v, is_causal=True), (q, k, v)),
+        "mask": (SDPA, (q, k, v, mask)),
+        "blind": (lambda q, k, v: SDPA(q, k, v, blind), (q, k, v)),
+        "groups": (lambda q, k, v: SDPA(q, k, v, enable_gqa=True), (q, k, v)),
+        "window": (lambda q, k, v: SDPA(q, k, v, window=2), (q, k, v)),
+        "fused": (lambda x: FUSED(x, 2, True), (leaf(2, 3, 12),)),
+    }
+    call, xs = calls[how]
+    assert fp.gradcheck(call, xs, order=2)
+    g = fp.tensor(np.random.default_rng(1).normal(size=call(*xs).shape))
+    one, two = (call(*xs).backward(g, create_graph=again) for again in (False, True))
+    for x in xs:
+        np.testing.assert_allclose(one[x].numpy(), two[x].numpy(), 1e-9, 1e-11)
 
 
 def test_the_gradient_penalty_of_a_cnn_as_in_pytorch() -> None:

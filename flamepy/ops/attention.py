@@ -19,14 +19,15 @@ from ..core.ops.axes import Shape, composed, tensors_of
 from ..core.ops.copy import filled
 from ..core.ops.pointwise import add
 from ..core.ops.reduce import reduction, sum_of
-from ..core.ops.shape import broadcast_to, contiguous_strides, expanded, reshape
+from ..core.ops.shape import broadcast_to, contiguous_strides, expanded, permute, reshape
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, bool_, checked_number
 from ..engine.forms import form
 from ..engine.half import together
 from ..engine.kept import number
 from .activations import masked_fill
-from .attention_options import alibi_mask, attention_of_ops, window_mask
+from .attention_options import alibi_mask, attention_of_ops, gradients_of_ops, window_mask
+from .joining import cat, split
 from .logic import logical_not
 from .shape_more import narrow
 
@@ -86,6 +87,12 @@ def attention_dx(g, y, kept, q, k, v, mask, wanted, is_causal, scale):
     return outs[0], of_groups(outs[1], groups), of_groups(outs[2], groups), dmask
 
 
+@attention.graph
+def attention_ddx(g, q, k, v, mask, wanted, is_causal, scale):
+    *dx, scores = gradients_of_ops("scaled_dot_product_attention", g, q, k, v, mask, is_causal, scale)
+    return *dx, scores if wanted[3] else None
+
+
 def for_each_head(x: Any, heads: int) -> Any:
     """(B, G, S, D) repeated to (B, heads, S, D)."""
     batch, groups, *last = x.shape
@@ -117,6 +124,15 @@ def fused_attention_dx(g, y, kept, qkv, heads, is_causal):
     dx, scale = like(g, qkv.shape), kept.dtype.type(scale_of(sizes[4]))
     launch("attention_dx", None, (dx, dx, dx, None), (g, y, kept, qkv, qkv, qkv, None), (layout, sizes, scale, is_causal))
     return dx
+
+
+@fused_attention.graph
+def fused_attention_ddx(g, qkv, heads, is_causal):
+    (batch, rows), d = qkv.shape[:2], qkv.shape[2] // (3 * heads)
+    q, k, v = (permute(reshape(x, (batch, rows, heads, d)), (0, 2, 1, 3)) for x in split(qkv, heads * d, 2))
+    g = permute(reshape(g, (batch, rows, heads, d)), (0, 2, 1, 3))
+    dx = gradients_of_ops("scaled_dot_product_attention", g, q, k, v, None, is_causal, scale_of(d))[:3]
+    return cat([reshape(permute(x, (0, 2, 1, 3)), (batch, rows, heads * d)) for x in dx], axis=2)
 
 
 def scale_of(d: int) -> float:

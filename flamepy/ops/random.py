@@ -229,13 +229,13 @@ def normal(
     mean: Any = 0.0, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, *, generator: Any = None
 ) -> Any:  # fmt: skip
     """Normally distributed numbers; mean and std may be tensors, which get gradients, then size is what they broadcast to."""
+    if is_number(std) and checked_number("normal", "std", std) < 0:
+        raise ValueError(f"normal: std is below 0: {std}. Use 0 or more.")
     shape, place = common_size("normal", size, mean, std, device)
     if is_number(mean) and is_number(std):
         return random_tensor("randn", "philox_normal", shape, mean, std, dtype, place, False, generator)
     kind = next((x.spec.computed for x in (mean, std) if isinstance(x, Tensor) and x.dtype in FLOATS), float32)
     noise = random_tensor("randn", "philox_normal", shape, 0.0, 1.0, kind if dtype is None else dtype, place, False, generator)
-    if is_number(std) and checked_number("normal", "std", std) < 0:
-        raise ValueError(f"normal: std is below 0: {std}. Use 0 or more.")
     return broadcast_to(add(mul(noise, std), mean), shape)
 
 
