@@ -20,6 +20,7 @@ import numpy as np
 
 from .backend.formula import row_words
 from .backend.plain.rows import ON_NUMBERS
+from .core.custom import WORDS
 from .core.device import device
 from .core.door import Door
 from .core.errors import DeviceError, ShapeError
@@ -233,11 +234,14 @@ def tried(name: str, function: Any, form: Any, given: Sequence[Any], what: str) 
 
 # ---- what a custom op's functions return -----------------------------------------------------------------------------------------
 def check_result(op: Op, found: Any) -> None:
-    """Raise TypeError unless a user's forward gave a Tensor or a tuple of them, with or without extras."""
+    """Raise TypeError unless a user's forward gave a Tensor or a tuple of them, with or without extras; ValueError for an extra whose name
+    is a word of rules already, which would stand for something else there."""
     y = found[0] if len(found) == 2 else None
     ys = y if type(y) is tuple else (y,)
     if wrong := [t for t in ys if not isinstance(t, Tensor)] or ([y] if not ys else []):
         raise TypeError(f"{op.title}: its forward gave no Tensor: {type(wrong[0]).__name__}. Return a Tensor or a tuple of them.")
+    if taken := sorted({*WORDS, "y", *op.inputs, *op.attributes} & found[1].keys()):
+        raise ValueError(f"{op.title}: an extra is named as a rule names something else: '{taken[0]}'. Give it another name.")
 
 
 def checked_cotangents(op: Op, entry: TapeEntry, found: Sequence[Any], results: set[tuple[int, ...]]) -> Sequence[Any]:

@@ -220,4 +220,5 @@ INTERNAL_OF_ARRAYS = {
     "axes_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
     "extreme_along": "scatter_reduce", "taken": "masked_scatter", "scattered": "masked_scatter", "part_of": "histc",
     "mode_place": "mode", "raised": "norm", "running_sum": "cumsum", "recurrence": "cumprod", "running_place": "cummax",
+    "differences": "diff", "distances": "cdist",
 }

@@ -143,3 +143,15 @@ def test_what_is_printed_says_what_it_is():
         "enable_grad()",
         "AutogradEngine(0 entries)",
     ]
+
+
+@pytest.mark.parametrize("name", ["wanted", "shapes", "y", "x", "p"])
+def test_an_extra_is_not_named_as_a_rule_names_something_else(name):
+    """It stood for that in silence."""
+
+    @fp.custom(inputs=1)
+    def squared(x, p=2):
+        return x * x, {name: x}
+
+    with pytest.raises(ValueError, match=f"squared: an extra is named as a rule names something else: '{name}'"):
+        squared(fp.ones(2, requires_grad=True))

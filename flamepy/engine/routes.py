@@ -299,7 +299,7 @@ class Watch(Recorder):
 
     def own_launches(self, steps: list[Any], given: list[str], at: dict[Any, Spot], memory: list[Any]) -> None:
         """These launches as one line: of the buffers they are given, and of new ones. `at`: where in their memory each buffer is."""
-        numbers = [a.number for a in at][len(given) :]
+        numbers = [a.number for a in [*at][len(given) :]]
         run = self.constant(
             self.device.direct.prepare([self.made[n][1:] for n in numbers], [put(s, at) for s in steps], [True] * len(given))
         )
