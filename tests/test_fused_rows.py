@@ -273,11 +273,15 @@ ROW, MEANS, COLUMN = np.ones(R4, F32), np.ones(2 * R4, F32), np.ones(C4, F32)
 BODIES: dict[str, tuple[str, Any, tuple]] = {
     "cross-entropy": (
         "row", loss_bodies.cross_entropy_row,
-        (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), F32.type(0), F32.type(0), -100, True),
+        (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), None, F32.type(0), F32.type(0), -100, True),
     ),
     "few classes": (
         "rows_together", loss_bodies.cross_entropy_row.together,  # type: ignore[attr-defined]
-        (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), F32.type(0), F32.type(0), -100, True),
+        (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), None, F32.type(0), F32.type(0), -100, True),
+    ),
+    "weighted cross-entropy": (
+        "row", loss_bodies.cross_entropy_row,
+        (ROW, FLAT[0], FLAT[1], np.zeros(R4, I64), np.array([-1, 0, R4]), COLUMN, F32.type(0), F32.type(0), -100, True),
     ),
     "layer norm": ("row", norm_bodies.layer_norm_row, (FLAT[0], MEANS, ROW, FLAT[1], COLUMN, COLUMN, F32.type(1e-5))),
     "residual norm": ("row", norm_bodies.residual_norm_row, (*FLAT[:2], MEANS, ROW, *FLAT[2:4], COLUMN, COLUMN, F32.type(1e-5))),
