@@ -46,60 +46,77 @@ def offset(table, k, which, r):
     return total + r * table[k * (which + 1)] if k else 0
 
 
+def distance(table, k, which):
+    """How far apart neighbouring rows lie there, within the last outer dimension."""
+    return table[k * (which + 2) - 1] if k else 0
+
+
+def ahead(table, k, r, blocks):
+    """How many rows from r on lie at these distances: a row may be too short for divisions of its own."""
+    return table[k - 1] - r % table[k - 1] if k and blocks == 1 else 1
+
+
 @loop
 def broadcast1(part, out, x, table, k, inner, block, once_x, *c):
     blocks = (inner + block - 1) // block
+    dx = distance(table, k, 0)
+    ox, left = 0, 0
     for t in tasks(part, out.size // inner * blocks):
-        r = t // blocks
-        ox = offset(table, k, 0, r)
-        lo = (t % blocks) * block
+        r, lo = (t, 0) if blocks == 1 else (t // blocks, t % blocks * block)
+        if left == 0:
+            ox, left = offset(table, k, 0, r), ahead(table, k, r, blocks)
         line = out[r * inner + lo : r * inner + min(inner, lo + block)]
         for j in range(line.size):
             line[j] = F(pick(x, ox, lo + j, once_x), *c)
+        ox, left = ox + dx, left - 1
 
 
 @loop
 def broadcast2(part, out, x, y, table, k, inner, block, once_x, once_y, *c):
     blocks = (inner + block - 1) // block
+    dx, dy = distance(table, k, 0), distance(table, k, 1)
+    ox, oy, left = 0, 0, 0
     for t in tasks(part, out.size // inner * blocks):
-        r = t // blocks
-        ox = offset(table, k, 0, r)
-        oy = offset(table, k, 1, r)
-        lo = (t % blocks) * block
+        r, lo = (t, 0) if blocks == 1 else (t // blocks, t % blocks * block)
+        if left == 0:
+            ox, oy, left = offset(table, k, 0, r), offset(table, k, 1, r), ahead(table, k, r, blocks)
         line = out[r * inner + lo : r * inner + min(inner, lo + block)]
         for j in range(line.size):
             line[j] = F(pick(x, ox, lo + j, once_x), pick(y, oy, lo + j, once_y), *c)
+        ox, oy, left = ox + dx, oy + dy, left - 1
 
 
 @loop
 def broadcast3(part, out, x, y, z, table, k, inner, block, once_x, once_y, once_z, *c):
     blocks = (inner + block - 1) // block
+    dx, dy, dz = distance(table, k, 0), distance(table, k, 1), distance(table, k, 2)
+    ox, oy, oz, left = 0, 0, 0, 0
     for t in tasks(part, out.size // inner * blocks):
-        r = t // blocks
-        ox = offset(table, k, 0, r)
-        oy = offset(table, k, 1, r)
-        oz = offset(table, k, 2, r)
-        lo = (t % blocks) * block
+        r, lo = (t, 0) if blocks == 1 else (t // blocks, t % blocks * block)
+        if left == 0:
+            ox, oy, oz, left = offset(table, k, 0, r), offset(table, k, 1, r), offset(table, k, 2, r), ahead(table, k, r, blocks)
         line = out[r * inner + lo : r * inner + min(inner, lo + block)]
         for j in range(line.size):
             line[j] = F(pick(x, ox, lo + j, once_x), pick(y, oy, lo + j, once_y), pick(z, oz, lo + j, once_z), *c)
+        ox, oy, oz, left = ox + dx, oy + dy, oz + dz, left - 1
 
 
 @loop
 def broadcast4(part, out, x, y, z, w, table, k, inner, block, once_x, once_y, once_z, once_w, *c):
     blocks = (inner + block - 1) // block
+    dx, dy, dz, dw = distance(table, k, 0), distance(table, k, 1), distance(table, k, 2), distance(table, k, 3)
+    ox, oy, oz, ow, left = 0, 0, 0, 0, 0
     for t in tasks(part, out.size // inner * blocks):
-        r = t // blocks
-        ox = offset(table, k, 0, r)
-        oy = offset(table, k, 1, r)
-        oz = offset(table, k, 2, r)
-        ow = offset(table, k, 3, r)
-        lo = (t % blocks) * block
+        r, lo = (t, 0) if blocks == 1 else (t // blocks, t % blocks * block)
+        if left == 0:
+            ox, oy, oz = offset(table, k, 0, r), offset(table, k, 1, r), offset(table, k, 2, r)
+            ow, left = offset(table, k, 3, r), ahead(table, k, r, blocks)
         line = out[r * inner + lo : r * inner + min(inner, lo + block)]
         for j in range(line.size):
             line[j] = F(
                 pick(x, ox, lo + j, once_x), pick(y, oy, lo + j, once_y), pick(z, oz, lo + j, once_z), pick(w, ow, lo + j, once_w), *c
             )
+        ox, oy, oz, ow, left = ox + dx, oy + dy, oz + dz, ow + dw, left - 1
 
 
 # ---- launcher ----
