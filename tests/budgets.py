@@ -5,7 +5,7 @@ A folder that needs more takes it from another, or says here what more it buys. 
 
 from __future__ import annotations
 
-TOTAL = 75430
+TOTAL = 75420
 BUDGETS = {
     "flamepy": (4000, "Tensor, Parameter, PyTorch's names, clipping, transforms, errors, creation, checkpointing, compiled code of others"),
     "flamepy/accumulation": (700, "gradients summed over several backward passes"),

@@ -142,18 +142,8 @@ def first_taps(out, x, step):
     for c in range(np.uintp(out.size)):
         i = c * np.uintp(step)
         best = F(x[i], x[i + np.uintp(1)])
-        if step > 2:
-            best = F(best, x[i + np.uintp(2)])
-        if step > 3:
-            best = F(best, x[i + np.uintp(3)])
-        if step > 4:
-            best = F(best, x[i + np.uintp(4)])
-        if step > 5:
-            best = F(best, x[i + np.uintp(5)])
-        if step > 6:
-            best = F(best, x[i + np.uintp(6)])
-        if step > 7:
-            best = F(best, x[i + np.uintp(7)])
+        for tap in range(2, step):
+            best = F(best, x[i + np.uintp(tap)])
         out[c] = best
 
 
