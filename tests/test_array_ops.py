@@ -39,6 +39,23 @@ def test_products_with_zeros_have_every_derivative():
             assert fp.gradcheck(f, (x,), order=2), at
 
 
+@pytest.mark.parametrize("zeros", [[], [7], [7, 20000]])
+@pytest.mark.parametrize("shape", [(1 << 15,), (2, 24576), (16411,)])
+def test_the_gradient_of_a_long_product_is_the_product_of_the_others(shape, zeros):
+    """Also where a line is gone through as columns, and where there is no number of columns that divides it."""
+    a = np.exp(np.random.default_rng(0).standard_normal(shape) / 200)
+    a.reshape(-1)[[z for z in zeros if z < a.size]] = 0.0
+    x, g = fp.tensor(a, requires_grad=True, device="cpu"), np.arange(1.0, 1.0 + a.size // shape[-1])
+    y = fp.prod(x, -1).reshape(-1)
+    dx = (y * fp.tensor(g, device="cpu")).sum().backward()[x].numpy()
+    lines = a.reshape(-1, shape[-1])
+    with np.errstate(divide="ignore"):
+        logs = np.where(lines == 0, 0.0, np.log(lines))
+    none = (lines == 0).sum(1, keepdims=True) - (lines == 0)  # zeros among the others
+    want = np.where(none == 0, np.exp(logs.sum(1, keepdims=True) - logs), 0.0) * g[:, None]
+    np.testing.assert_allclose(dx.reshape(lines.shape), want, rtol=1e-9)
+
+
 def test_an_infinite_product_does_not_reach_the_next_place():
     y = fp.scatter(fp.tensor([1.0, 2.0, 3.0], device="plain"), 0, [0, 1, 0], INF, reduce="multiply")
     assert y.tolist() == [INF, INF, 3.0]

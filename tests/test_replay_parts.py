@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import flamepy as fp
 import flamepy.nn.functional as F
+from flamepy.backend.run import Step
 from flamepy.engine.capture.handing import Handed
 
 pytestmark = pytest.mark.engine
@@ -215,6 +216,52 @@ def test_a_product_reads_a_transpose_where_it_lies() -> None:
         assert on_the_cpu(lambda q, k: q @ k.mT, drawn(2, 3, 7), drawn(2, 5, 7)) == 2  # few rows are summed in another order
 
 
+WIDE: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
+    "a chunk": (lambda x: fp.chunk(x, 3, 1)[1].exp(), (5, 120), 1),
+    "a slice": (lambda x: x[1:4, 7:50] * 2.0 + 1.0, (5, 90), 2),
+    "gates": (lambda x: (a := fp.chunk(x, 2, -1))[0] * a[1], (4, 3, 80), 1),
+    "gates of a formula": (lambda x: (a := fp.chunk(x, 2, -1))[0] * a[1].sigmoid(), (4, 80), 2),
+    "squared": (lambda x: (y := x[:, :40]) * y, (6, 41), 1),
+    "beside a column": (lambda x: x[:, 4:44] * x[:, :1], (6, 50), 2),
+    "beside a row": (lambda x: x[:, 4:44] + x[0, :40], (6, 50), 1),
+    "three at once": (lambda x: fp.where(x[:, :40] > 0, x[:, 40:80], x[:, 80:]), (6, 120), 2),
+    "rows that overlap": (lambda x: x.reshape(-1).unfold(0, 40, 10).exp(), (3, 50), 1),
+    "one row for all": (lambda x: fp.broadcast_to(x[2], (7, 40)).exp(), (3, 40), 1),
+    "the last row first": (lambda x: x.flip(0)[:, 3:43].exp(), (6, 50), 2),
+    "short rows": (lambda x: x[:, :4].exp(), (50, 6), 2),
+    "read by others, too": (lambda x: x[:, :40].exp() + x[:, :40].sum(), (6, 50), 4),
+    "a result": (lambda x: (y := x[:, :40], y.exp()), (6, 50), 2),
+    "of one type": (lambda x: x[:, :40] > 0.0, (6, 50), 1),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_map_reads_rows_of_a_matrix_where_they_lie(name: str) -> None:
+    step, shape, launches = WIDE[name]
+    with default_device("cpu"):
+        assert on_the_cpu(step, drawn(*shape)) == launches
+
+
+def test_rows_that_are_written_meanwhile_are_copied() -> None:
+    with default_device("cpu"):
+
+        def world() -> tuple[Any, Callable[..., Any]]:
+            w = fp.Parameter(np.random.default_rng(1).standard_normal((6, 50)).astype("f4"))
+
+            def step(x: Any) -> Any:
+                before, after = w.detach()[:, :40], w.detach()[:, 5:45].exp()
+                w.set_data(w.detach() * 0.5)
+                return before * x, after, w.detach()[:, 5:45].exp()
+
+            return w, step
+
+        (w, step), (v, eager) = world(), world()
+        captured = fp.capture(step)
+        for _ in range(5):
+            x = drawn(6, 40)
+            assert bits(captured(x)) == bits(eager(x)) and bits(w) == bits(v)
+
+
 TURNED: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], int]] = {
     "both": (lambda x, w: x.T @ w.T, (40, 60), (50, 40), 1),
     "of itself": (lambda x, w: x.T @ x, (40, 60), (1,), 1),
@@ -350,3 +397,21 @@ def test_a_large_result_is_handed_out_and_stays_as_it_is() -> None:
     for _ in range(3):
         first, second = twice(x)
     assert first.buffer is not second.buffer and first.tolist() == second.tolist()  # each has memory of its own
+
+
+@default_device("cpu")
+def test_a_launch_that_python_calls_is_given_plain_numbers() -> None:
+    """A tensor's size is an int that can be called: to find out what that is takes Numba longer than most kernels take."""
+    x, ids, kinds = fp.zeros(1000), fp.tensor(np.arange(1 << 15) % 1000), set()
+    captured = fp.capture(lambda: fp.index_select(x, 0, ids))
+    for _ in range(3):
+        captured()
+    assert captured.program is not None and type(captured.program.results[0]) is Handed
+    call = next(s.act for s in captured.program.execute.steps if not isinstance(s, Step) and hasattr(s.act, "step"))
+    kernel = call.step.kernel
+    real, kernel.call = kernel.call, lambda *a: (kinds.update(map(type, a)), real(*a))
+    try:
+        assert captured().tolist() == [0.0] * ids.size
+    finally:
+        kernel.call = real
+    assert kinds == {int, np.ndarray}

@@ -263,13 +263,13 @@ class Device(core.Device):
         return kernel
 
     def copied(self, s: Step) -> Copied | None:
-        """(memory, from which element on, ()) where all that a launch does is to copy neighbouring numbers of it as they are; their sides
-        instead of () where it writes the transposes of the matrices that lie there."""
+        """(memory, from which element on, how it lies) where all that a launch does is to copy numbers of it as they are. How: () for
+        neighbours, (rows, length, distance) for rows of them, (m, n) for the transposes of the matrices of these sides that lie there."""
         return None
 
-    def turned(self, s: Step, places: Sequence[int], sides: tuple[int, ...]) -> Step | None:
-        """The launch with the same result, bit for bit, of float32 or float64 operands of which those at these places of its ins, of
-        matrices with these sides, are stored transposed; None where there is none."""
+    def rewritten(self, s: Step, places: Sequence[int], lies: tuple[int, ...]) -> Step | None:
+        """The launch with the same result, bit for bit, of float32 or float64 operands of which those at these places of its ins lie as
+        copied() says; None where there is none."""
         return None
 
     def require(self, check: Callable[..., None], *buffers: Buffer, within: Sequence[tuple[float, float]]) -> None:

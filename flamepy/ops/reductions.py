@@ -76,12 +76,24 @@ def axes_prod(x, axis=None, keepdims=False):
 
 @axes_prod.differentiable
 def axes_prod_dx(g, x, axis, keepdims):
-    """For each number the product of those before it and of those behind it."""
+    """A long line is taken as columns, which are gone through side by side."""
     plan = reduction("prod", x.shape, axis, keepdims)
-    rows = reshape(gathered(widened(x), plan), (plan.outer, plan.n, plan.inner))
-    before = shifted(recurrence(rows, None, 1, False, 1), 1, False, 1)
-    behind = shifted(recurrence(rows, None, 1, True, 1), 1, True, 1)
-    return regained(mul(mul(before, behind), reshape(g, (plan.outer, 1, plan.inner))), x.shape, plan)
+    outer, n, inner = plan.outer, plan.n, plan.inner
+    side = math.gcd(n, SIDE) if n >= LONG and inner == 1 else 1
+    rows = reshape(gathered(widened(x), plan), (outer, side, n // side) if side > 1 else (outer, n, inner))
+    found = others(rows)
+    if side > 1:
+        found = mul(found, reshape(others(reshape(axes_prod(rows, (1,)), (outer, n // side, 1))), (outer, 1, n // side)))
+    return regained(mul(found, reshape(g, (outer, 1, inner))), x.shape, plan)
+
+
+SIDE, LONG = 1024, 1 << 14  # numbers of a column at most, of a line that is taken as columns at least
+
+
+def others(rows):
+    """For each number along axis 1 the product of those before it and of those behind it."""
+    before, behind = [shifted(recurrence(rows, None, 1, reverse, 1), 1, reverse, 1) for reverse in (False, True)]
+    return mul(before, behind)
 
 
 @composed

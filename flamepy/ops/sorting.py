@@ -333,7 +333,7 @@ def places_in(x, values, many=1, right=False):
     """For each value how many numbers of its sorted row of x are less; `many` values, one after the other, share a row."""
     y = like(values, dtype=int64)
     if y.size:
-        launch("search", None, (y,), (x, values), (x.shape[-1], many, right), dtype=x.dtype)
+        launch("search", None, (y,), (x, values), (x.shape[-1], many, bool(right)), dtype=x.dtype)
     return y
 
 

@@ -48,11 +48,11 @@ FAMILIES = (
 class CpuKernel:
     """One loop bound to one formula and dtype, compiled at its first launch; `wide`: runs on all threads."""
 
-    __slots__ = ("bind", "call", "codes", "formula", "loop", "ways", "wide")
+    __slots__ = ("bind", "call", "codes", "dtype", "formula", "loop", "ways", "wide")
     ways: tuple[CpuKernel, CpuKernel, int]  # see kernels_of()
 
-    def __init__(self, bind: Callable[[], Any], wide: bool, loop: Any = None, formula: Callable | None = None):
-        self.bind, self.wide, self.loop, self.formula = bind, wide, loop, formula
+    def __init__(self, bind: Callable[[], Any], wide: bool, loop: Any = None, formula: Callable | None = None, dtype: Any = None):
+        self.bind, self.wide, self.loop, self.formula, self.dtype = bind, wide, loop, formula, dtype
         self.call: Callable[..., None] = self.first
         self.codes: dict[Any, Any] = {}
 
@@ -130,7 +130,7 @@ class CpuStream(HostStream):
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         arguments = [b.data if isinstance(b, Buffer) else b for b in (*outs, *ins)]
-        kernel.call(threads() if kernel.wide else 1, *arguments, *consts)
+        kernel.call(threads() if kernel.wide else 1, *arguments, *map(chain.known, consts))
 
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         if not isinstance(check, Required) or not check.holds(buffers):
@@ -230,7 +230,7 @@ class CpuDevice(Device):
         if found is None:
             bound = binder(loop, formula, dtype)
             grain = GRAIN // COSTLY_SHARE if is_costly(formula) else GRAIN
-            found = CpuKernel(bound, False, loop, formula), CpuKernel(bound, True, loop, formula), grain
+            found = CpuKernel(bound, False, *key), CpuKernel(bound, True, *key), grain
             found[0].ways = found[1].ways = found
             found = self.kernels.setdefault(key, found)  # the same for all threads: captured steps tell kernels apart
         return found
@@ -242,8 +242,10 @@ class CpuDevice(Device):
     def copied(self, s: Step) -> Copied | None:
         return import_module(".loops.index", __package__).copied(s)  # type: ignore[no-any-return]
 
-    def turned(self, s: Step, places: Sequence[int], sides: tuple[int, ...]) -> Step | None:
-        return import_module(".products.matmul", __package__).turned(s, places, sides)  # type: ignore[no-any-return]
+    def rewritten(self, s: Step, places: Sequence[int], lies: tuple[int, ...]) -> Step | None:
+        if len(lies) == 2:
+            return import_module(".products.matmul", __package__).turned(s, places, lies)  # type: ignore[no-any-return]
+        return import_module(".loops.broadcast", __package__).rewritten(self, s, places, *lies)  # type: ignore[no-any-return]
 
     def copier(self, out: Buffer, x: Buffer) -> Kernel:
         loops, dtype = copying(), computed(x.dtype)

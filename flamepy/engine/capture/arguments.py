@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...backend.base import Buffer, Device, device
+from ...core import ids
 from ...core.modes import thread
 from ...core.op import over
 from ...core.tape import TapeEntry
@@ -23,6 +24,8 @@ from ..autocast import here
 from .handing import Handed
 from .recorder import Later
 from .values import known
+
+new = object.__new__
 
 TAPE = "with a tape"
 # Stands for the op that made a tensor, where a replay made it.
@@ -186,15 +189,13 @@ class Slot:
         if self.like is None:
             return stream.reporter(self.make, place)
         take, spec, entry = place.take if type(place) is Handed else stream.taker(place), self.like.spec, self.entry
-        if entry is None:
-            return lambda: Tensor(take(), spec)
 
-        def cut() -> Any:
-            t = Tensor(take(), spec)
-            t.entry = entry
+        def made() -> Any:
+            t = new(Tensor)  # not by its class: a call less
+            t.buffer, t.spec, t.id, t.entry = take(), spec, ids.next_id(), entry
             return t
 
-        return cut
+        return made
 
     def __eq__(self, other: Any) -> bool:
         return type(other) is Slot and self.kind() == other.kind()
@@ -254,6 +255,8 @@ def copy_of(buffer: Buffer) -> Buffer:
 def maker_of(result: Any, places: Iterator[Buffer]) -> Callable[[], Any]:
     """A function that gives the results with every Slot filled; of the places the first are theirs."""
     makers = mapped(lambda x: x.maker(next(places)) if type(x) is Slot else lambda: x, result)
+    if not isinstance(result, tuple | list | dict):
+        return makers  # type: ignore[no-any-return]
     if type(makers) is tuple and all([callable(make) for make in makers]):  # as most are: without mapped()'s questions
         if len(makers) == 2:  # such as a loss and a norm
             first, second = makers

@@ -16,7 +16,7 @@ from ...backend.base import Buffer, Device
 from ...backend.run import Action, Spot, Step, resolve
 from .lean import Sizes, named
 
-LARGE = 1 << 20  # bytes of a result from which on a copy is worth sparing
+LARGE = 1 << 17  # bytes of a result from which on a copy is worth sparing
 FEW = 4  # launches that may name one
 
 

@@ -1,5 +1,5 @@
 """Copies that a replay need not make: who reads a slice, a chunk, a clone is given the memory that it was copied from, and so is a
-product that reads a transpose.
+product that reads a transpose, or a map that reads rows of a matrix in part.
 
 A copy stays where that memory, or the copy, is written before its last reader is done; where others than launches read it: results and
 checks; and where it is much smaller than what would have to be kept in its place.
@@ -65,7 +65,7 @@ class Reading:
         """The memory to be read in the place of the copy y that step n makes; None if it has to be made."""
         if type(y) is not Spot or y.size >= 0 or y.number in self.kept or len(self.writes[y.number]) > 1:
             return None
-        copied, first, sides = self.copies[n]
+        copied, first, lies = self.copies[n]
         source, (size, dtype), last = self.place(copied), self.sizes[y.number], self.names[y.number][-1]
         if (source.dtype or self.sizes[source.number][1]) != dtype:
             return None
@@ -77,19 +77,21 @@ class Reading:
             whole, kind = self.sizes[root]
             if not far and whole * kind.itemsize > size * dtype.itemsize:
                 return None
-        if sides and not self.turn(n, y, sides):
+        if lies and not self.rewrite(n, y, lies):
             return None
+        if len(lies) == 3:
+            size = (lies[0] - 1) * lies[2] + lies[1]
         self.names[root].append(max(last, self.names[root][-1]))
         return source.part(first, size) if isinstance(source, Buffer) else Spot(root, at, size, dtype)
 
-    def turn(self, n: int, y: Spot, sides: tuple[int, ...]) -> bool:
-        """Have the readers of y, which step n would write, read matrices of these sides that are stored transposed, if they all can."""
+    def rewrite(self, n: int, y: Spot, lies: tuple[int, ...]) -> bool:
+        """Have the readers of y, which step n would write, read what lies like this, if they all can."""
         found: dict[int, Any] = {}
         for reader in {*self.names[y.number]} - {n}:
             s: Any = self.steps[reader]
             places = [i for i, a in enumerate(s.ins) if type(a) is Spot and a == y]
             alone = len(places) == len([a for a in named(s) if memory_of(a) == y.number])
-            found[reader] = self.device.turned(s, places, sides) if alone and self.sizes[y.number][1] in FULL else None
+            found[reader] = self.device.rewritten(s, places, lies) if alone and self.sizes[y.number][1] in FULL else None
         if None in found.values():
             return False
         for reader, s in found.items():

@@ -27,6 +27,7 @@ from .parts import without_copies
 from .recorder import StepRecorder
 
 UINT8 = np.dtype("uint8")
+UNCHANGED = (), ()  # of the host's state nothing is kept
 
 
 class Program:
@@ -97,9 +98,12 @@ class Program:
             check_apart(self.name, self.known, tensors, memory)
         if self.execute.waits:
             self.device.look()
-        for fill, t in zip(self.fillers, tensors, strict=True):
-            fill(t.buffer)
-        states = list(map(call, self.saving)), [getattr(owner, name) for _, owner, name, _ in self.sets] if self.sets else []
+        if tensors:  # zip() with a keyword takes its time even for nothing
+            for fill, t in zip(self.fillers, tensors, strict=True):
+                fill(t.buffer)
+        states: Any = UNCHANGED
+        if self.saving or self.sets:
+            states = list(map(call, self.saving)), [getattr(owner, name) for _, owner, name, _ in self.sets]
         begun = False
         try:
             for act in self.begin:

@@ -202,7 +202,7 @@ def largest(image, front, back, top, bottom, left, right, sizes):
     return at
 
 
-@loop
+@loop(launched=True, table=table)
 def max_pool_dx(part, dx, g, positions, sizes):
     """Each cotangent goes to the place that won."""
     volume, each = sizes[1] * sizes[2] * sizes[3], sizes[16] * sizes[17] * sizes[18]
@@ -287,11 +287,6 @@ def by_axes(go, outs, ins, sizes, order, formula, scale):
         out = y if last else go.empty(size, x.dtype)
         go(along_axis, (out,), (x,), (table(tuple(own)), axis, inner, go.dtype.type(scale if last else 1)), work=x.size, formula=formula)
         x = out
-
-
-@launcher(name="max_pool_dx")
-def max_pool_dx_launcher(go, outs, ins, sizes):
-    go(max_pool_dx, outs, ins, (table(sizes),))
 
 
 @launcher(name="avg_pool2d")

@@ -14,7 +14,7 @@ from .runs import copy_run, fill_run, put_run
 LENGTH = 4096  # elements of a run that one task moves
 
 
-@loop
+@loop(launched=True)
 def take_along(part, out, x, ids, n, m, inner):
     """out[o, j, i] = x[o, ids[o, j, i], i], of n and m rows of `inner`. Where inner is 1 ids may be m alone, the same for each o.
 
@@ -40,8 +40,20 @@ def take_along(part, out, x, ids, n, m, inner):
 
 
 def take_line(out, x, ids):
-    for i in range(out.size):
-        out[i] = x[placed(ids[i], x.size)]
+    if outside(ids, x.size) == 0:
+        for i in range(out.size):
+            out[i] = x[np.uintp(ids[i])]
+    else:
+        for i in range(out.size):
+            out[i] = x[placed(ids[i], x.size)]
+
+
+def outside(ids, n):
+    """How many of the ids are negative or too large: vectors count them sooner than each one is looked at where it is used."""
+    total = 0
+    for i in range(ids.size):
+        total += np.uintp(ids[i]) >= np.uintp(n)
+    return total
 
 
 def take_beside(out, x, ids, n, apart):
@@ -147,11 +159,6 @@ def put_beside(to, x, ids, n, apart):
 DEALS = 64  # tasks that share rows, at most
 BESIDE = 64  # columns that one task adds along an axis, at most
 NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in a cache
-
-
-@launcher(name="take_along")
-def along_launcher(go, outs, ins, *consts):
-    go(take_along, outs, ins, consts)
 
 
 @launcher(name="put_along")

@@ -14,11 +14,14 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from ...base import Buffer
 from ...formula.dims import merged_dims
+from ...run import Spot, Step
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
-from .maps import F
+from .maps import MAPS, F
 
+WORTH = 32  # numbers of a row for which it is worth being read where it lies
 BLOCK = 4096  # elements of a run that one task computes
 
 
@@ -127,6 +130,25 @@ LOOPS = (broadcast1, broadcast2, broadcast3, broadcast4)
 def broadcast(go, outs, ins, shape, shapes, *numbers):
     found, k, inner, once = plan(merged_dims(shape, shapes))
     go(LOOPS[len(ins) - 1], outs, ins, (found, k, inner, BLOCK, *once, *numbers))
+
+
+def rewritten(device, s, places, rows, length, apart):
+    """Device.rewritten() for rows: a map broadcasts, a broadcast that has these rows takes other distances between them."""
+    loop, ins, numbers = s.kernel.loop, s.ins, s.consts
+    if length < WORTH or loop not in (*MAPS, *LOOPS):
+        return None
+    if loop in MAPS:
+        apart_each = [length if isinstance(x, Buffer | Spot) else 0 for x in ins]
+        found, k, inner, once = plan(((rows, *apart_each), (length, *[bool(n) for n in apart_each])))
+        loop = LOOPS[len(ins) - 1]
+    else:
+        found, k, inner, _, *numbers = numbers
+        once, numbers = numbers[: len(ins)], numbers[len(ins) :]
+        if k != 1 or inner != length or [i for i in places if once[i] or found[1 + i] != length]:
+            return None
+    strides = [apart if i in places else int(n) for i, n in enumerate(found[1:])]
+    kernel = device.kernels_of(loop, s.kernel.formula, s.kernel.dtype)[s.kernel.wide]
+    return Step(kernel, s.outs, ins, (table((rows, *strides)), k, inner, BLOCK, *once, *numbers))
 
 
 @lru_cache(4096)

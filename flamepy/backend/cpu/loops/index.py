@@ -16,7 +16,7 @@ from ..products.gemm import turn_matrix
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
-from .along import DEALS, LENGTH, add_line
+from .along import DEALS, LENGTH, add_line, take_line
 from .broadcast import offset
 from .maps import map1, same
 from .runs import add_run, copy_back, copy_run, fill_run, put_run, repeat_run
@@ -151,17 +151,11 @@ def take_rows(part, out, x, index, inner):
     last = x.size // inner - 1
     if inner == 1:
         mine = tasks(part, index.size)
-        take_run(out[mine.start : mine.stop], x, index[mine.start : mine.stop])
+        take_line(out[mine.start : mine.stop], x, index[mine.start : mine.stop])
     else:
         for r in tasks(part, index.size):
             start = within(index[r], last) * inner
             copy_run(out[r * inner : r * inner + inner], x[start : start + inner])
-
-
-def take_run(out, x, index):
-    last = x.size - 1
-    for i in range(out.size):
-        out[i] = x[np.uintp(within(index[i], last))]
 
 
 @loop(fixed=True)
@@ -274,15 +268,12 @@ def look(found, ids, low, high, ignores, ignore):
         skip = ignores & (ids[i] == ignore)
         ignored += skip
         outside += ((ids[i] < low) | (ids[i] >= high)) & (not skip)
-    found[0] = -1
-    found[1] = 0
-    found[2] = ids.size - ignored
+    found[0], found[1], found[2] = -1, 0, ids.size - ignored
     if outside:
         i = 0
         while (ignores and ids[i] == ignore) or low <= ids[i] < high:
             i += 1
-        found[0] = i
-        found[1] = ids[i]
+        found[0], found[1] = i, ids[i]
 
 
 @loop
@@ -296,14 +287,11 @@ def check_pieces(part, found, ids, piece, low, high, ignores, ignore):
 def first_outside(part, found, pieces, piece):
     """What check_ids() finds, of what it found in pieces."""
     if part[0] == 0:
-        found[0] = -1
-        found[1] = 0
-        found[2] = 0
+        found[0], found[1], found[2] = -1, 0, 0
         for t in range(pieces.size // 3):
             found[2] += pieces[t * 3 + 2]
             if found[0] < 0 <= pieces[t * 3]:
-                found[0] = t * piece + pieces[t * 3]
-                found[1] = pieces[t * 3 + 1]
+                found[0], found[1] = t * piece + pieces[t * 3], pieces[t * 3 + 1]
 
 
 @loop
@@ -378,8 +366,9 @@ def copied(s):
         dense = step == sides[0] and (k == 0 or (k == 1 and outer[1] == sides[0] * sides[1]))
         return (s.ins[0], base, tuple(sides)) if dense else None
     if s.kernel.loop is strided_get:
-        _, k, _, step, base = s.consts
-        return (s.ins[0], base, ()) if k == 0 and step == 1 else None
+        outer, k, n, step, base = s.consts
+        if step == 1 and (k == 0 or (k == 1 and outer[1] >= 0)):
+            return s.ins[0], base, (int(outer[0]), n, int(outer[1])) if k else ()
     return None
 
 

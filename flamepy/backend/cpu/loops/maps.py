@@ -85,13 +85,13 @@ def edit2(part, x, y, *c):
         x[i] = F(x[i], at(y, i), *c)
 
 
-@loop
+@loop(launched=True)
 def fill(part, out, value):
     for i in elements(part, out.size):
         out[i] = value
 
 
-@loop
+@loop(launched=True)
 def tri(part, out, x, rows, cols, k, upper):
     """Keep the triangle on or above (upper) or on or below diagonal k of each matrix; zeros elsewhere."""
     for r in tasks(part, out.size // cols):
@@ -161,8 +161,6 @@ def odd(x):
 
 # ---- launchers ----
 MAPS = (map1, map2, map3, map4)
-
-
 EDITS = (edit1, edit2)
 NEAR: dict[str, Any] = {}  # loops that do what a formula says sooner, for most numbers
 
@@ -175,16 +173,6 @@ def map_launcher(go, outs, ins, *numbers):
         go(NEAR[go.formula.near], outs, ins)
     else:
         go(MAPS[len(ins) - 1], outs, ins, numbers)
-
-
-@launcher(name="fill")
-def fill_launcher(go, outs, ins, value):
-    go(fill, outs, (), (value,))
-
-
-@launcher(name="tri")
-def tri_launcher(go, outs, ins, *sizes):
-    go(tri, outs, ins, sizes)
 
 
 @launcher(name="row")

@@ -102,7 +102,7 @@ def digit(key, shift, bits):
     return np.uintp(((key >> shift) & 255) ^ (128 if shift + 8 == bits else 0))
 
 
-@loop
+@loop(launched=True)
 def search(part, out, x, values, n, many, right):
     for i in tasks(part, out.size):
         out[i] = place_of(x, i // many * n, n, values[i], right)
@@ -119,8 +119,3 @@ def argsort(go, outs, ins, n, descending, k):
     go(keys_of, (keys,), ins, (bool(descending),), formula=formula)
     rest = (go.empty(room, int32), go.empty(room, key), go.empty(room, int32)) if room else (none := go.empty(0, int32), keys, none)
     go(sort_rows, (y, keys, *rest), (), (n, k, 64 if wide else 32), formula=None, dtype=key, work=x.size * 8 if x.size > n else 1)
-
-
-@launcher(name="search")
-def search_launcher(go, outs, ins, n, many, right):
-    go(search, outs, ins, (n, many, bool(right)))

@@ -99,7 +99,7 @@ def norm_factor(part, out, parts, before, mark, owner, p, limit, other, keep):
         out[OWN] = factor
 
 
-@loop
+@loop(launched="limits")
 def norm_limits(part, found, limits, before, mark):
     """The factor of a norm that was measured, for limits that are known only then: (limit, norm above which no step is taken, what all
     gradients are multiplied with besides)."""
@@ -111,7 +111,7 @@ def norm_limits(part, found, limits, before, mark):
         found[OWN] = factor
 
 
-@loop
+@loop(launched="scaler")
 def scaler_step(part, state, limits, scale, found, interval, moves):
     """What a GradScaler does after a step: the next scale and the counts, see formula/clip.py; limits are for norm_limits()."""
     if part[0] == 0:
@@ -121,7 +121,7 @@ def scaler_step(part, state, limits, scale, found, interval, moves):
         scale[0] = state[0]
 
 
-@loop
+@loop(launched="scale", table=span_table)
 def span_scale(part, x, factor, table):
     """x *= factor[FACTOR], from norm_factor(); 1 reads nothing, 0 makes NaN and inf zero as well."""
     scale = real(factor[FACTOR])
@@ -132,7 +132,7 @@ def span_scale(part, x, factor, table):
                 line[i] = scaled(line[i], scale)
 
 
-@loop
+@loop(launched="scale_each", table=span_table)
 def span_scale_each(part, x, factors, table):
     """Each segment of x times its factor, in float64."""
     for t in tasks(part, table.size // 3):
@@ -143,7 +143,7 @@ def span_scale_each(part, x, factors, table):
                 line[i] = scaled(line[i], scale)
 
 
-@loop(reorders=True)
+@loop(reorders=True, launched="center", table=row_table)
 def span_center(part, x, table):
     """Subtract from each row its mean, summed in float64. A task has rows of one segment: first element, end, length of a row."""
     for t in tasks(part, table.size // 3):
@@ -230,31 +230,6 @@ def norm(go, outs, ins, segments, order, limit, other, keep, *numbers):
             go(span_max if order == 0.0 else span_sum, (out,), (buffer,), (table, *numbers), work=buffer.size)
         start += out.size
     go(norm_factor, outs, (parts, before, mark), (owner, order, limit, other, keep), work=1, formula=None)
-
-
-@launcher(name="limits")
-def limits_launcher(go, outs, ins):
-    go(norm_limits, outs, ins, work=1)
-
-
-@launcher
-def scaler(go, outs, ins, interval, moves):
-    go(scaler_step, outs, ins, (interval, moves), work=1)
-
-
-@launcher
-def scale(go, outs, ins, segments):
-    go(span_scale, outs, ins, (span_table(segments),))
-
-
-@launcher
-def scale_each(go, outs, ins, segments):
-    go(span_scale_each, outs, ins, (span_table(segments),))
-
-
-@launcher
-def center(go, outs, ins, segments):
-    go(span_center, outs, ins, (row_table(segments),))
 
 
 UPDATES = (span_update0, span_update1, span_update2, span_update3)

@@ -143,7 +143,7 @@ def derive(dz, g, kept, piece):
 
 
 def turned(s, places, sides):
-    """Device.turned(): sums over k are the same chain either way, but for products of few rows."""
+    """Device.rewritten(): sums over k are the same chain either way, but for products of few rows."""
     if s.kernel.loop is matmul and s.consts[1] > SINGLE:
         batch, m, n, k, *ways = s.consts
         stored = (k, m) if ways[0] else (m, k), (n, k) if ways[1] else (k, n)

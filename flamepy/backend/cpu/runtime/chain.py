@@ -48,6 +48,11 @@ def any_size(direct: Stream, slow: Run, fresh: Sequence[np.dtype], steps: Sequen
     return made(direct, slow, threads, *fresh, *[s.kernel.ways for s in steps], *constants)  # type: ignore[no-any-return]
 
 
+def known(a: Any) -> Any:
+    """A constant of a type that Numba knows: to find out what x.size is, which is an int and can be called, takes it 30 us a launch."""
+    return int(a) if isinstance(a, int) and type(a) is not bool else a
+
+
 def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], list[Any]]:
     """(for each step the numbers of its arguments: below `count` those of spots, from there on of constants; the constants)."""
     constants: list[Any] = []
@@ -56,7 +61,7 @@ def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], lis
         numbers = []
         for a in (*s.buffers, *s.act.within[0]) if isinstance(s, Action) else [a for group in s[1:] for a in group]:
             if type(a) is not Spot:
-                constants.append(int(a) if isinstance(a, int) and type(a) is not bool else a)  # Numba knows no x.size
+                constants.append(known(a))
             numbers.append(a.number if type(a) is Spot else count + len(constants) - 1)
         places.append(tuple(numbers))
     return places, constants

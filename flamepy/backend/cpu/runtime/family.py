@@ -23,17 +23,18 @@ LOOPS: dict[str, Any] = {}
 LAUNCHERS: dict[str, Callable[..., None]] = {}
 
 
-def loop(function: Any = None, *, reorders: bool = False, fixed: bool = False, launched: bool = False) -> Any:
+def loop(function: Any = None, *, reorders: bool = False, fixed: bool = False, launched: bool | str = False, table: Any = None) -> Any:
     """Decorator of a function that can be launched. `reorders`: its formula may add up in any order (it sums over vector lanes).
     `fixed`: it does something else when its worker is alone, so nobody but the launcher may choose how many there are. `launched`: the
-    launch of its name runs it with what it was given."""
+    launch of its name, or of this one, runs it with what it was given, or with the table of it."""
     if function is None:
-        return lambda f: loop(f, reorders=reorders, fixed=fixed, launched=launched)
+        return lambda f: loop(f, reorders=reorders, fixed=fixed, launched=launched, table=table)
     if function.__name__ in LOOPS:
         raise ValueError(f"loop: name used twice: '{function.__name__}'. Give the loop another name.")
     LOOPS[function.__name__], function.reorders, function.fixed = function, reorders, fixed
     if launched:
-        LAUNCHERS[function.__name__] = lambda go, outs, ins, *consts: go(function, outs, ins, consts)
+        name = launched if isinstance(launched, str) else function.__name__
+        LAUNCHERS[name] = lambda go, outs, ins, *consts: go(function, outs, ins, consts if table is None else (table(*consts),))
     return function
 
 

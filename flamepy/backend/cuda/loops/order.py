@@ -85,4 +85,4 @@ def argsort(go, outs, ins, n, descending, k):
 
 @launcher
 def search(go, outs, ins, n, many, right):
-    go(search_each, outs, ins, (n, many, bool(right)), grid=blocks(outs[0].size))
+    go(search_each, outs, ins, (n, many, right), grid=blocks(outs[0].size))
