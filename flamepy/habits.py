@@ -60,8 +60,12 @@ def composed(name: str, function: Any) -> Any:
     if not own and not flags:
         return function
 
+    first = min([i for i, _, _ in flags], default=sys.maxsize)
+
     @functools.wraps(function)
     def renaming(*args: Any, **options: Any) -> Any:
+        if not options and len(args) <= first:
+            return function(*args)
         if options:
             given, options = options, {}
             for key, value in given.items():

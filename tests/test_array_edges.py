@@ -159,6 +159,9 @@ def test_a_factor_of_integers_is_no_fraction() -> None:
 def test_what_reads_the_host_takes_numbers_rows_nan_and_no_elements() -> None:
     nan, zero = fp.tensor([1.0, NAN]), fp.zeros(0, 3)
     assert not fp.array_equal(nan, nan) and fp.array_equal(zero, zero) and fp.array_equal(fp.tensor([0.0]), [-0.0])
+    for dtype in ("float16", "bfloat16", "float32", "float64"):  # which lie as integers, some
+        a, b, c = (fp.tensor([v]).to(dtype) for v in (0.0, -0.0, NAN))
+        assert fp.array_equal(a, b) is True and fp.array_equal(c, c) is False and fp.array_equal(a, c) is False
     assert not fp.array_equal(fp.tensor([1, 2]), fp.tensor([1, 3])) and fp.array_equal(fp.tensor([1.0]), fp.tensor([1]))
     assert fp.argwhere(fp.tensor(3)).shape == (1, 0) and fp.nonzero(fp.tensor(0)).shape == (0, 0) and fp.argwhere(zero).shape == (0, 2)
     assert [t.tolist() for t in fp.nonzero(fp.tensor(3), as_tuple=True)] == [[0]]

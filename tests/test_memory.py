@@ -136,8 +136,8 @@ def test_to_free_a_block_costs_no_more_than_with_a_fixed_limit() -> None:
     exec(FIXED, names)
     count = lambda f: sum(i.opname not in ("CACHE", "NOP") for i in dis.get_instructions(f))
     assert count(CpuBuffer.__del__) <= count(names["__del__"])
-    for take in (memory.buffer_from, memory.maker(memory.pool_of(8, np.dtype("f4"), CPU))):
-        assert not {"least", "limit", "shrink", "asked"} & set(take.__code__.co_names)
+    make = memory.maker(memory.pool_of(8, np.dtype("f4"), CPU))
+    assert not {"least", "limit", "shrink", "asked"} & set(make.__code__.co_names)
 
 
 FIXED = """

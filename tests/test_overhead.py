@@ -319,7 +319,7 @@ def test_plans_do_not_grow_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(len(calls) for plans in every() for calls in plans.calls) <= 80
     assert all(len(seen) <= 40 for plans in every() for seen in plans.seen)
     assert x.spec in base.REGISTRY["tanh"].plans.calls[1] and len(kept.NUMBERS) <= 8
-    assert len(CPU.pools) <= 30
+    assert len(CPU.makers) <= 30
 
 
 def test_sizes_that_never_come_again_keep_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

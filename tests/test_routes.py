@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from flow_tools import count
 import flamepy as fp
 import flamepy.nn.functional as F
 from flamepy.core.errors import IndexOutOfRange, VersionError
+from flamepy.engine.routes import routed
 from flamepy.train.nonfinite import on_result
 
 OFTEN = 6  # calls: more than it takes until there is a route
@@ -48,6 +52,28 @@ def test_every_call_gives_and_records_the_same(call) -> None:
     assert len({repr(look()) for _ in range(OFTEN)}) == 1
     with fp.no_grad():
         assert len({repr(call(x())) for _ in range(OFTEN)}) == 1
+
+
+def test_an_option_is_told_from_arguments_that_spell_it() -> None:
+    pick = routed(lambda a, *rest, axis=None: a * 2.0 if axis is None else a * 3.0)
+    a = x()
+    for _ in range(OFTEN):
+        assert np.array_equal(pick(a, "axis", 1).numpy(), a.numpy() * 2)
+    for _ in range(OFTEN):
+        assert np.array_equal(pick(a, axis=1).numpy(), a.numpy() * 3)
+
+
+def test_a_route_that_nobody_of_python_calls_records_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's line is looked for some frames up, where a thread's own function has none."""
+    failed: list = []
+    monkeypatch.setattr(sys, "unraisablehook", failed.append)
+    a, before = x(), _thread._count()
+    for _ in range(OFTEN):
+        fp.transpose(a)
+    _thread.start_new_thread(fp.transpose, (a,))
+    while _thread._count() > before:
+        time.sleep(0.001)
+    assert not failed
 
 
 def test_a_tensor_given_twice_and_two_tensors() -> None:

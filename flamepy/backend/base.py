@@ -107,6 +107,10 @@ class Stream:
         """The number of a buffer that has one."""
         return self.download(buffer).item()
 
+    def equal(self, a: Buffer, b: Buffer) -> bool:
+        """Whether two buffers of one size and type hold the same few numbers, looked at by the host."""
+        return 0 not in (self.download(a) == self.download(b)).tobytes()  # in half the time of all()
+
     def run(self, kernel: Kernel, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
         """Launch `kernel`: outs first, then ins (buffers, numbers, None), then constants."""
         raise NotImplementedError
@@ -241,7 +245,7 @@ class Device(core.Device):
 
     if not TYPE_CHECKING:  # the stream's, whichever stands there
         empty, upload, download = (property(attrgetter(f"stream.{name}")) for name in ("empty", "upload", "download"))
-        item, copy = property(attrgetter("stream.item")), property(attrgetter("stream.copy"))
+        item, copy, equal = (property(attrgetter(f"stream.{name}")) for name in ("item", "copy", "equal"))
 
     def fill(self, buffer: Buffer, values: Callable[[], Sequence[Any]]) -> None:
         self.stream.before(values, buffer)

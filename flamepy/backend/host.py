@@ -21,13 +21,15 @@ class HostStream(Stream):
     def upload(self, array: np.ndarray) -> Buffer:
         buffer: Buffer = self.empty(array.size, array.dtype)
         data = buffer.data if buffer.data.dtype is array.dtype else buffer.data.view(array.dtype)
-        (data if array.ndim == 1 else data.reshape(array.shape))[...] = array  # in half the time of np.copyto
+        if array.ndim != 1:
+            array, data = (array.ravel(), data) if array.size <= FEW else (array, data.reshape(array.shape))
+        data[...] = array  # in half the time of np.copyto
         return buffer
 
     def download(self, buffer: Buffer) -> np.ndarray:
         data = buffer.data
         view: np.ndarray = data.view() if data.dtype is buffer.dtype else data.view(buffer.dtype)
-        view.setflags(write=False)
+        view.setflags(False)  # type: ignore[call-arg]  # in half the time of write=False
         return view
 
     def copy(self, out: Buffer, x: Buffer) -> None:
@@ -52,3 +54,7 @@ class HostStream(Stream):
     def item(self, buffer: Buffer) -> Any:
         data, dtype = buffer.data, buffer.dtype
         return data.item() if data.dtype is dtype else data.view(dtype).item()
+
+    def equal(self, a: Buffer, b: Buffer) -> bool:
+        x, y = a.data, b.data
+        return 0 not in (x == y).tobytes() if x.dtype is a.dtype else super().equal(a, b)

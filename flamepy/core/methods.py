@@ -47,23 +47,13 @@ class CoreMethods:
         requires_grad: bool
         shape: tuple[int, ...]
         spec: Any
+        T: Tensor
+        mT: Tensor
 
         @property
         def size(self) -> int: ...
 
     __hash__ = object.__hash__
-
-    @property
-    def T(self: Any) -> Tensor:
-        """The two axes of a matrix swapped; a vector is itself."""
-        if (axes := len(self.spec.shape)) > 2:
-            raise ShapeError(f"T: more than two axes: shape {self.shape}. Use .mT for stacks of matrices or .permute(axes).")
-        return self if axes < 2 else shape.transpose(self)
-
-    @property
-    def mT(self: Any) -> Tensor:
-        """The last two axes swapped."""
-        return shape.transpose(self)
 
     # ---- the tape -----------------------------------------------------------------------------------------------------
     def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> GradientMap:
@@ -138,6 +128,7 @@ class CoreMethods:
         __neg__, __abs__ = pointwise.neg, pointwise.abs_op
         __lt__, __le__, __gt__, __ge__ = pointwise.lt, pointwise.le, pointwise.gt, pointwise.ge
         __getitem__ = indexing.getitem
+        T, mT = property(shape.T), property(shape.transpose, doc="The last two axes swapped.")
 
         def __eq__(self, other: Any) -> Any:
             return NotImplemented if other is None else pointwise.eq(self, other)
@@ -256,7 +247,8 @@ def uploaded(array: np.ndarray, device: Device) -> Tensor:
     """A tensor with the numbers of an array, which the host has read. Raises DTypeError for a type that is not supported."""
     if heard:
         heard(None, (array,), None)
-    return Tensor(device.upload(array), Door.spec(array.shape, as_dtype(array.dtype, "tensor: not supported: {}"), device))
+    dtype = array.dtype if array.dtype in DTYPES else as_dtype(array.dtype, "tensor: not supported: {}")
+    return Tensor(device.upload(array), Door.spec(array.shape, dtype, device))
 
 
 Door.tensor = staticmethod(copied)

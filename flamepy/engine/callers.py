@@ -30,7 +30,7 @@ def caller(op: Any) -> Callable[..., Any]:
     if op.variadic:
         return op.general()
     one = len(op.inputs) == 1
-    return checked(op, one) if op.internal and op.attributes else one_input(op) if one else several_inputs(op)
+    return checked(op) if op.internal and op.attributes else one_input(op) if one else several_inputs(op)
 
 
 # ---- pointwise ops ---------------------------------------------------------------------------------------------------------------
@@ -221,24 +221,28 @@ def several_inputs(op: Any) -> Callable[..., Any]:
     return function
 
 
-def checked(op: Any, one: bool) -> Callable[..., Any]:
+def checked(op: Any) -> Callable[..., Any]:
     """For flamepy's own functions, which give every argument by position, attributes in a fixed form."""
     calls, general, of, count, most = op.plans.calls, op.general(), op.of, len(op.inputs), len(op.inputs) + len(op.attributes)
 
     def function(*args: Any, **options: Any) -> Any:
-        try:
-            if one:
-                known = calls[thread.modes.recording].get((args[0].spec, *args[1:]))
-            else:
-                known = calls[thread.modes.recording].get((*[None if x is None else x.spec for x in args[:count]], *args[count:]))
-        except (IndexError, AttributeError, TypeError):  # no Tensor, or an attribute without a hash
-            return general(*args, **options)
         xs = args[:count]
+        try:
+            if count == 1:  # written out for few: a list of them takes as long as its items do
+                key: Any = (args[0].spec, *args[1:])
+            elif count == 2:
+                a, b = xs
+                key = (a.spec, None if b is None else b.spec, *args[2:])
+            else:
+                key = (*[None if x is None else x.spec for x in xs], *args[count:])
+            known = calls[thread.modes.recording].get(key)
+        except (IndexError, ValueError, AttributeError, TypeError):  # no Tensors, or an attribute without a hash
+            return general(*args, **options)
         if options or (known is None and len(args) != most):
             return general(*args, **options)
         if known is None:
             return of(xs, dict(zip(op.attributes, args[count:], strict=True)))
-        given = [args[0].buffer] if one else [None if x is None else x.buffer for x in xs]
+        given = [args[0].buffer] if count == 1 else [None if x is None else x.buffer for x in xs]
         known.run(given)
         return known.finish(known, xs, given, known.attributes)
 

@@ -2,7 +2,7 @@
 
 These lines run for every op of an eager program, so nothing in them was known before. A sum of a tracked and an untracked tensor is
 
-    def finish(call, xs, memory, attributes):
+    def finish(call, xs, memory, attributes, depth=2):
         call.used = True
         y = new(Tensor)
         y.buffer, y.spec, y.id = memory[2], call.outs[0], ids.next_id()
@@ -14,9 +14,9 @@ These lines run for every op of an eager program, so nothing in them was known b
         if x0.slot:
             entry.slots = slots(xs)
         entry.others = (xs[1].id,)
-        frame = getframe(2)                      # that of the user
-        while inside[frame.f_code.co_filename] and frame.f_back is not None:
-            frame = frame.f_back
+        frame = getframe(depth)                  # that of the user, or on the way there
+        while inside[frame.f_code.co_filename] and (back := frame.f_back):
+            frame = back
         entry.code = frame.f_code, frame.f_lasti
         y.entry = entry
         if heard:
@@ -40,11 +40,17 @@ from ..core.tape import TapeEntry, is_inside, next_serial
 from ..core.tensor import Tensor
 from .remade import let_go
 
-Finish = Callable[[Any, Sequence[Any], list[Any], dict[str, Any]], Any]
+Finish = Callable[..., Any]
 FEW = 6  # numbers that are written out one by one; more are looped over
 Places = tuple[int, ...] | None  # None: too many, or too high, to be written out
 
-USER_FRAME = ["frame = getframe(2)", "while inside[frame.f_code.co_filename] and frame.f_back is not None:", "    frame = frame.f_back"]
+USER_FRAME = """\
+try:
+    frame = getframe(depth)
+except ValueError:  # nobody called: it is the function of a thread
+    frame = getframe(2)
+while inside[frame.f_code.co_filename] and (back := frame.f_back):
+    frame = back""".splitlines()
 planned = Topic()  # (what finish() was given, and its result): a planned call is done; told only where somebody hears what ops do
 
 
@@ -82,7 +88,7 @@ class Form(NamedTuple):
 
 def finisher(call: Any) -> Finish:
     """How calls of this one's form are finished: finish(call, inputs, memory, attributes) gives the results. `memory`: the buffers and
-    numbers that the call was given, then those that it made."""
+    numbers that the call was given, then those that it made; `depth`: how many calls up somebody may be who is not known to be flamepy."""
     lists = call.places, call.keeps, call.tensors, call.tracked, call.others, call.guarded
     count = call.inputs if call.inputs <= FEW else 0
     few = [tuple(places) if len(places) <= FEW and count else None for places in lists]
@@ -95,7 +101,7 @@ def written(form: Form) -> Finish:
     lines = ["call.used = True", *(["memory += call.constants"] if form.constants else []), *results(form)]
     lines += recorded(form) if form.records else unrecorded(form)
     lines += ["if heard:", "    planned(call, xs, memory, y, attributes)", "    heard(call.op, xs, y)"]
-    text = "def finish(call, xs, memory, attributes):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
+    text = "def finish(call, xs, memory, attributes, depth=2):\n" + "".join([f"    {line}\n" for line in [*lines, "return y"]])
     known: dict[str, Any] = {
         **{"Tensor": Tensor, "TapeEntry": TapeEntry, "new": object.__new__, "ids": ids, "next_serial": next_serial},
         **{"heard": heard, "planned": planned, "let_go": let_go, "slots_of": slots_of},

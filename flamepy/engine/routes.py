@@ -7,7 +7,7 @@ So are launches of its own that fill new memory, with random numbers say, of whi
     def route(t0, t1):                     # the tensors given
         m = [t1.buffer]
         k0.run(m)
-        t2 = k0.finish(k0, (t1,), m, k1)
+        t2 = k0.finish(k0, (t1,), m, k1, 3)
         k2.device.require(k3, t2.buffer, within=k4)
         m = [t0.buffer, t2.buffer]
         ...
@@ -81,22 +81,23 @@ PART = Parts(NUMBERS)
 
 def parts(values: Iterable[Any]) -> list[Any]:
     """How arguments take part in the key of a call. Raises KeyError for what may not."""
-    return [v if type(v) is int else PART[type(v)](v) for v in values]
+    return [v if type(v) is int else v.spec if isinstance(v, Tensor) else PART[type(v)](v) for v in values]
 
 
 def routed(plain: Made) -> Made:
     """The function that does what `plain` does, by its routes."""
-    routes: Any = {}, {}  # while nothing is recorded, and while it is; by key: the route, or how often such a call came
+    routes: Any = {}, {}  # by key, while nothing is recorded, and while it is
+    counts: Any = {}, {}  # how often calls came that have no route
 
     @wraps(plain)
     def function(*args: Any, **options: Any) -> Any:
         if heard or Door.call is not plan.call:
             return plain(*args, **options)
-        known = routes[thread.modes.recording]
         try:
             n = len(args)
             if n == 1:  # written out for few: a list of them takes as long as its items do
-                key: Any = (args[0].spec if isinstance(args[0], Tensor) else PART[type(args[0])](args[0]),)
+                (a,) = args
+                key: Any = a.spec if isinstance(a, Tensor) else (PART[type(a)](a),)
             elif n == 2:
                 a, b = args
                 key = a.spec if isinstance(a, Tensor) else PART[type(a)](a), b if type(b) is int else PART[type(b)](b)
@@ -107,23 +108,32 @@ def routed(plain: Made) -> Made:
                 key = ()
                 for a in args:
                     key += (a if type(a) is int else a.spec if isinstance(a, Tensor) else PART[type(a)](a),)
-            for name, value in options.items():
-                key = key, name, PART[type(value)](value)
-            route = known.get(key, 0)
+            if options:
+                for name, value in options.items():
+                    key = None, key, name, PART[type(value)](value)
+            known = routes[thread.modes.recording]
+            route = known.get(key)
         except (KeyError, RecursionError):
             return plain(*args, **options)
-        if type(route) is not int:
-            if (y := route(*args, *options.values()) if options else route(*args)) is not None:
-                return y
-            route = 2
-        if route < 2 and len(known) >= MOST:
-            known.clear()
-        known[key] = min(route + 1, TRIES)
-        if route < 2 or route >= TRIES:
-            return plain(*args, **options)
-        return Watch((*args, *options.values())).watched(plain, args, options, known, key)
+        if route is not None and (y := route(*args, *options.values()) if options else route(*args)) is not None:
+            return y
+        return missed(plain, args, options, known, key, counts[thread.modes.recording])
 
     return called(function, plain.__name__)  # type: ignore[no-any-return]
+
+
+def missed(plain: Any, args: tuple, options: dict[str, Any], known: dict[Any, Any], key: Any, times: dict[Any, int]) -> Any:
+    """A call that no route does; the third like it is watched, and what never is a route is the function itself from some time on."""
+    count = times.get(key, 0) if key not in known else 2
+    if count < 2 and len(times) >= MOST:
+        known.clear()
+        times.clear()
+    times[key] = count + 1
+    if count == TRIES and not options:
+        known[key] = plain
+    if count < 2 or count >= TRIES:
+        return plain(*args, **options)
+    return Watch((*args, *options.values())).watched(plain, args, options, known, key)
 
 
 # ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
@@ -248,7 +258,9 @@ class Watch(Recorder):
             here.watch = None
             for topic, hear in listening:
                 topic.remove(hear)
-        known[key] = self.route(y) or known[key]
+        known.pop(key, None)
+        if (route := self.route(y)) is not None:
+            known[key] = route
         return y
 
     def route(self, y: Any) -> Any:
@@ -278,7 +290,7 @@ class Watch(Recorder):
         self.alive += ys
         self.lines += [f"m = [{', '.join(inputs)}]", *([f"{made}.run(m)"] if call.any_size or call.does else [])]
         results = f"t{count}" if call.single else "".join([f"t{i}, " for i in range(count, len(self.alive))])
-        self.lines.append(f"{results} = {made}.finish({made}, ({''.join([f'{t}, ' for t in taken])}), m, {self.constant(attributes)})")
+        self.lines.append(f"{results} = {made}.finish({made}, ({''.join([f'{t}, ' for t in taken])}), m, {self.constant(attributes)}, 3)")
 
     def launches(self, made: Sequence[Any]) -> None:
         """Write down what was launched since the last planned call, but for the launches of the one that has ended, which `made` these."""

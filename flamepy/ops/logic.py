@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 
 from ..backend.formula.words import copysign
+from ..core.changes import heard
 from ..core.dtypes import bool_
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.pointwise import abs_op, eq, lt, ne
@@ -123,7 +124,8 @@ def array_equal(a: Any, b: Any) -> bool:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         a, b = tensors_of("array_equal", a, b)
     if a.spec is b.spec and a.spec.size <= FEW:
-        return 0 not in (a.numpy() == b.numpy()).tobytes()  # in half the time of all()
+        heard(None, (a, b), None)
+        return a.spec.device.equal(a.buffer, b.buffer)  # type: ignore[no-any-return]
     return a.shape == b.shape and bool(eq(a, b).numpy().all())
 
 

@@ -23,7 +23,7 @@ from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, 
 from ..core.ops.pointwise import add
 from ..core.ops.shape import reshape, sliced
 from ..core.tensor import Tensor
-from ..dtypes import INTEGERS, bool_, int64
+from ..dtypes import INTEGERS, int64
 
 KEPT = 1 << 12  # numbers of a row that is made once
 
@@ -137,11 +137,12 @@ def getitem(x: Any, key: Any) -> Any:
         if isinstance(k, Tensor) and k.device is not x.device:
             names = ", ".join(sorted([x.device.name, k.device.name]))
             raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
-    if len(keys) == 1 and x.ndim and isinstance(k, Tensor):
-        if k.dtype in INTEGERS:
+    if len(keys) == 1 and x.ndim and isinstance(k := k if isinstance(k, Tensor) else index_array(k), Tensor | np.ndarray):
+        if k.dtype.kind in "iu":
             return select_rows("index", x, 0, k)
-        if k.dtype is bool_ and k.ndim and k.shape == x.shape[: k.ndim]:
-            held, rest = uploaded(k.numpy().ravel().nonzero()[0], x.device), x.shape[k.ndim :]
+        if k.dtype.kind == "b" and k.ndim and k.shape == x.shape[: k.ndim]:
+            mask, rest = k.numpy() if isinstance(k, Tensor) else k, x.shape[k.ndim :]
+            held = uploaded(mask.ravel().nonzero()[0], x.device)
             return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
     tensors = 1 < len(keys) <= x.ndim and all([isinstance(k, Tensor) and k.dtype in INTEGERS for k in keys])
     if tensors and len({k.shape for k in keys}) == 1:
@@ -152,12 +153,8 @@ def getitem(x: Any, key: Any) -> Any:
         rest = x.shape[len(keys) :]
         return rows_at(x, rows, math.prod(rest), (*keys[0].shape, *rest))
     numpy_keys = tuple([index_array(k) for k in keys])
-    first = numpy_keys[0]
-    if len(keys) == 1 and isinstance(first, np.ndarray) and first.dtype.kind in "iu" and x.ndim:
-        return select_rows("index", x, 0, first)
     if found := leading_rows(x.shape, numpy_keys):
-        rows, shape = found
-        rest = x.shape[len(keys) if first.dtype.kind != "b" else first.ndim :]
+        (rows, shape), rest = found, x.shape[len(keys) :]
         return rows_at(x, integers("index", rows, x.device), math.prod(rest), (*shape, *rest))
     try:
         flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
@@ -176,14 +173,11 @@ def rows_of(rows, ids, n=0, m=0, axis=1, shape=()):
 
 
 def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """(row numbers, shape of what they pick) of one bool mask, or of integer arrays, that index the first axes; None for others, and
-    where one is out of range."""
+    """(row numbers, shape of what they pick) of integer arrays that index the first axes; None for others, and where one is out of
+    range."""
     if any([not isinstance(k, np.ndarray) for k in keys]) or len(keys) > len(shape):
         return None
     kinds = {k.dtype.kind for k in keys}
-    if kinds == {"b"} and len(keys) == 1 and keys[0].ndim and keys[0].shape == shape[: keys[0].ndim]:
-        rows = np.flatnonzero(keys[0])
-        return rows, rows.shape
     try:
         picked = np.broadcast_shapes(*[k.shape for k in keys])
     except ValueError:

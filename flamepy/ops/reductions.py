@@ -14,10 +14,10 @@ from ..core.ops.reduce import countable, extreme, extreme_dx, fold, gathered, in
 from ..core.ops.shape import reshape
 from ..core.pointwise import define
 from ..core.tensor import Tensor
-from ..core.words import INF, select
+from ..core.words import abs, select
 from ..core.words import pow as power
 from ..dtypes import FLOATS, as_dtype, checked_number, float32, int64
-from .powers import SOONER, pow
+from .powers import pow
 from .reduce_more import floats_only
 from .scans import recurrence, shifted
 from .variance import lengths, moments_of, regained
@@ -156,13 +156,6 @@ def aminmax(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
 
 
 # ---- norms ---------------------------------------------------------------------------------------------------------------------------
-raised = define(
-    "raised", "A number of 0 or more to a power; the derivative at 0 is 0.",
-    lambda x, ord=1.0: select(x == 0.0, select(ord > 0.0, 0.0, INF), power(select(x == 0.0, 1.0, x), ord)),
-    lambda g, x, ord: select(x == 0.0, 0.0, g * ord * power(select(x == 0.0, 1.0, x), ord - 1.0)), title="norm", home="",
-)  # fmt: skip
-
-
 @composed
 def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = False, dtype: Any = None) -> Any:
     """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero
@@ -172,24 +165,44 @@ def vector_norm(x: Any, ord: float = 2, axis: Axis = None, keepdims: bool = Fals
     5.0"""
     x, ord = Tensor.of("vector_norm", x), checked_number("vector_norm", "ord", ord)
     x = floats_only("vector_norm", in_type(x, dtype)) if dtype is not None else x if x.dtype in FLOATS else cast(x, float32)
+    axes, keepdims, wide = axes_of("vector_norm", axis, x.ndim), bool(keepdims), widened(x)
     if ord == 2:
-        return lengths(x, axes_of("vector_norm", axis, x.ndim), bool(keepdims))
-    size, dtype = widened(abs_op(x)), x.dtype
+        return lengths(x, axes, keepdims)
     if math.isinf(ord):
-        return narrowed((max if ord > 0 else min)(size, axis=axis, keepdims=keepdims), dtype)
-    if ord in (0, 1):
-        return narrowed(sum(size if ord else where(eq(size, size), size, 1.0).sign(), axis=axis, keepdims=keepdims), dtype)
-    return narrowed(to_power(sum(to_power(size, ord), axis=axis, keepdims=keepdims), 1.0 / ord), dtype)
+        y = (max if ord > 0 else min)(abs_op(wide), axes, keepdims)
+    elif ord == 0:
+        y = sum(where(eq(wide, wide), abs_op(wide), 1.0).sign(), axes, keepdims)
+    else:
+        y = sum(abs_op(wide), axes, keepdims) if ord == 1 else power_norm(wide, ord, axes, keepdims)
+    return narrowed(y, x.dtype)
 
 
-def to_power(x: Any, ord: float) -> Any:
-    """raised(), by sooner ops where there are some."""
+slope = define(
+    "slope", "x * |x|^(ord - 2), and 0 at 0.",
+    lambda x, ord=1.0: select(x == 0.0, 0.0, x * power(select(x == 0.0, 1.0, abs(x)), ord - 2.0)),
+    lambda g, x, ord: select(x == 0.0, 0.0, g * (ord - 1.0) * power(select(x == 0.0, 1.0, abs(x)), ord - 2.0)), title="norm", home="",
+)  # fmt: skip
+signed_square = define("signed_square", "x * |x|.", lambda x: x * abs(x), lambda g, x: 2.0 * g * abs(x), title="norm", home="")
+
+
+def cubed(x):
+    return abs(x * x * x)
+
+
+@custom(inputs=1, title="norm", internal=True)
+def power_norm(x, ord=3.0, axis=None, keepdims=False):
     if ord == 3.0:
-        return pow(x, 3)
-    if ord not in SOONER:
-        return raised(x, ord)
-    zero = eq(x.detach(), 0.0)
-    return where(zero, 0.0 if ord > 0 else math.inf, pow(where(zero, 1.0, x), ord))
+        total = fold("fold_sum", cubed, x, reduction("norm", x.shape, axis, keepdims), 1)
+    else:
+        total = sum(pow(abs_op(x), ord), axis, keepdims)
+    return pow(total, 1.0 / ord)
+
+
+@power_norm.differentiable
+def power_norm_dx(g, x, y, ord, axis, keepdims):
+    none = eq(y, 0.0)
+    scale = where(none, 0.0, mul(g, pow(where(none, 1.0, y), 1.0 - ord)))
+    return mul(signed_square(x) if ord == 3.0 else slope(x, ord=ord), spread(scale, x.shape, axis, keepdims))
 
 
 @composed
@@ -243,10 +256,7 @@ def present(x):
 @custom(inputs=1, title="nansum", internal=True)
 def present_sum(x, axis=None, keepdims=False):
     """The sum over the axes of what is not NaN."""
-    plan = reduction("sum", x.shape, axis, keepdims)
-    if x.size == 0:
-        return filled(plan.shape, 0, x.dtype, x.device)
-    return fold("fold_sum", present, gathered(x, plan), plan, 1)
+    return fold("fold_sum", present, x, reduction("sum", x.shape, axis, keepdims), 1)
 
 
 @present_sum.differentiable

@@ -14,19 +14,18 @@ import numpy as np
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.methods import uploaded
-from ..core.op import publish
+from ..core.op import like, publish
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import maximum_op, minimum_op
 from ..core.ops.pointwise import where as where_op
 from ..core.ops.shape import broadcast_to, reshape
-from ..core.pointwise import as_mask, define
+from ..core.pointwise import as_mask
 from ..core.tensor import Tensor
-from ..core.words import select
-from ..dtypes import checked_int
+from ..dtypes import checked_int, int64
 from .picking import along_added, along_at, integers, picked_along, select_rows
-from .scans import cumsum
+from .scans import recur
 from .scattering import fitting, spots_of
 
 MODES = ("raise", "wrap", "clip")
@@ -116,8 +115,7 @@ def masked_select(x: Any, mask: Any, *, size: int | None = None, fill_value: flo
     places = of_size("masked_select", mask.numpy().ravel().nonzero()[0], size, -1)
     if not x.size and len(places):
         return Tensor.of("masked_select", np.full(len(places), fill_value), x.device).to(x.dtype)
-    n, count = x.spec.size, len(places)
-    y = along_at(reshape(x, (n,)), uploaded(places, x.device), n, count, 1, (count,), "")
+    y = along_at(x, uploaded(places, x.device), x.spec.size, len(places), 1, (len(places),), "")
     if size is None:
         return y
     return where_op(uploaded(places < 0, x.device), cast(Tensor.of("masked_select", fill_value, x.device), x.dtype), y)
@@ -134,12 +132,6 @@ def together(name: str, x: Any, mask: Any) -> tuple[Any, Any]:
     return broadcast_to(x, shape), broadcast_to(mask, shape)
 
 
-taken_op = define(
-    "taken", "Which of the elements that a mask takes each one is, -1 for none; count: how many there are up to here.",
-    lambda mask, count: select(mask, count, 0) - 1, kind="number", masks=1, home="",
-)  # fmt: skip
-
-
 @composed
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """x with its elements where the mask holds replaced by those of source, one after the other.
@@ -154,10 +146,11 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 
 @custom(inputs=3, kind="as is", title="masked_scatter", internal=True)
 def scattered(x, mask, source):
-    places, n = taken_op(mask, reshape(cumsum(mask), x.shape)), source.spec.size
+    many, n = x.spec.size, source.spec.size
+    places = recur(like(mask, (many,), int64), None, mask, 0, False, -1)  # which element each one is that the mask takes
     text = f"masked_scatter: source has {n} elements, the mask takes more: element {{}} at position {{}}. Give more."
-    check_ids(reshape(places, (x.spec.size,)), -1, n, text)
-    taken = along_at(reshape(source, (n,)), places, n, x.spec.size, 1, x.shape) if n else x
+    check_ids(places, -1, n, text)
+    taken = along_at(source, places, n, many, 1, x.shape) if n else x
     return where_op(mask, taken, x), {"places": places}
 
 
@@ -184,24 +177,21 @@ def nonzero(x: Any, as_tuple: bool = False, *, size: int | None = None, fill_val
     >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
     [[0, 1], [1, 0]]"""
     x = Tensor.of("nonzero", x)
-    columns = x.numpy().nonzero() if x.shape else x.numpy().reshape(1).nonzero()
+    numbers, axes = x.numpy(), x.ndim
+    columns = numbers.nonzero() if axes else numbers.reshape(1).nonzero()
     if size is not None:
         columns = tuple([of_size("nonzero", places, size, int(fill_value)) for places in columns])
     if as_tuple:
         return tuple([uploaded(column, x.device) for column in columns])
-    return uploaded(columns[0].reshape(-1, 1) if x.ndim == 1 else np.array(columns).T[:, : x.ndim], x.device)
+    rows = columns[0].base  # NumPy makes the columns as those of one array
+    if rows is None or rows is not columns[-1].base or rows.shape != (len(columns[0]), axes):
+        rows = np.array(columns).T[:, :axes]
+    return uploaded(rows, x.device)
 
 
-def one_or_three() -> None:
-    """Publish where(), which with the condition alone is nonzero(as_tuple=True)."""
-
-    @functools.wraps(where_op)
-    def where(condition: Any, *args: Any, **options: Any) -> Any:
-        if not args and not options:
-            return nonzero(condition, as_tuple=True)
-        return where_op(condition, *args, **options)
-
-    publish("where", where, "flamepy")
+@functools.wraps(where_op)
+def where(condition: Any, *args: Any, **options: Any) -> Any:  # with the condition alone it is nonzero(as_tuple=True)
+    return where_op(condition, *args, **options) if args or options else nonzero(condition, as_tuple=True)
 
 
-one_or_three()
+publish("where", where, "flamepy")

@@ -31,22 +31,6 @@ def squared(x):
     return wide(x) * wide(x)
 
 
-@custom(inputs=1, title="var", internal=True)
-def sum_squares(x, axis=None, keepdims=False):
-    """Sum of x * x over the axes, in float64."""
-    plan = reduction("var", x.shape, axis, keepdims)
-    if x.size == 0:
-        return filled(plan.shape, 0, float64, x.device)
-    return fold("fold_sum", squared, gathered(x, plan), plan, 1, float64)
-
-
-@sum_squares.differentiable
-def sum_squares_dx(g, x, axis, keepdims):
-    wide = x.spec.computed
-    x = x if x.dtype == wide else cast(x, wide)
-    return mul(x, spread(cast(mul(g, 2.0), wide), x.shape, axis, keepdims))
-
-
 root = define(
     "root", "Square root, whose derivative at 0 is 0.", lambda v: sqrt(v),
     lambda g, y: select(y == 0.0, 0.0, g * 0.5 / select(y == 0.0, 1.0, y)), title="std", home="",
@@ -55,8 +39,8 @@ root = define(
 
 @custom(inputs=1, title="norm", internal=True)
 def lengths(x, axis=None, keepdims=False):
-    """The root of sum_squares(), of x's type."""
-    return cast(root(sum_squares(x, axis, keepdims)), x.dtype)
+    """The root of the sum of x * x over the axes, which is in float64."""
+    return cast(root(fold("fold_sum", squared, x, reduction("norm", x.shape, axis, keepdims), 1, float64)), x.dtype)
 
 
 @lengths.differentiable

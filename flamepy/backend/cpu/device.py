@@ -92,15 +92,23 @@ class CpuKernel:
 MOST = 128  # pools kept
 
 
+class Makers(dict[tuple[int, np.dtype], Callable[[], Buffer]]):
+    """By size and type what makes such buffers, from their pool."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def __missing__(self, key: tuple[int, np.dtype]) -> Callable[[], Buffer]:
+        if len(self) >= MOST:  # sizes may change for ever
+            self.clear()
+        return self.setdefault(key, memory.maker(memory.pool_of(*key, self.device)))
+
+
 class CpuStream(HostStream):
     """Runs each launch at once, on one thread or on all of them."""
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        device: Any = self.device
-        try:
-            return memory.buffer_from(device.pools[size, dtype])
-        except KeyError:
-            return memory.buffer_from(device.pool(size, dtype))
+        return self.device.makers[size, dtype]()  # type: ignore[attr-defined, no-any-return]
 
     def writer(self, out: Buffer, values: Callable[[], Sequence[Any]]) -> Callable[[], None]:
         if out.dtype not in FULL:
@@ -119,7 +127,7 @@ class CpuStream(HostStream):
     def taker(self, x: Buffer) -> Callable[[], Buffer]:
         if x.size > FEW:
             return super().taker(x)
-        make, data = memory.maker(self.device.pool(x.size, x.dtype)), x.data  # type: ignore[attr-defined]
+        make, data = self.device.makers[x.size, x.dtype], x.data  # type: ignore[attr-defined]
 
         def take() -> Buffer:
             copy = make()
@@ -143,7 +151,7 @@ class CpuStream(HostStream):
         steps = [written(s, fresh, len(inputs)) for s in steps]
         if None in steps:
             return slow
-        makers = [memory.maker(device.pool(*f)) for f in fresh]  # type: ignore[attr-defined]
+        makers = [device.makers[f] for f in fresh]  # type: ignore[attr-defined]
         return chain.launches(self, slow, makers, steps, inputs) if steps or fresh else lambda memory: None
 
     def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
@@ -192,17 +200,7 @@ class CpuDevice(Device):
         super().__init__("cpu", CpuStream())
         self.kernels: dict[tuple[Any, ...], tuple[CpuKernel, CpuKernel, int]] = {}
         self.launches: dict[tuple[str, Callable | None, np.dtype], tuple[Callable[..., None], family.Go]] = {}
-        self.pools: dict[tuple[int, np.dtype], memory.Pool] = {}
-
-    def pool(self, size: int, dtype: np.dtype) -> memory.Pool:
-        """Where buffers of one size and type come from."""
-        try:
-            return self.pools[size, dtype]
-        except KeyError:
-            if len(self.pools) >= MOST:  # sizes may change for ever
-                self.pools.clear()
-            found = self.pools[size, dtype] = memory.pool_of(size, dtype, self)
-            return found
+        self.makers = Makers(self)
 
     def launch(
         self, name: str, formula: Callable | None, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any],

@@ -58,7 +58,7 @@ def is_basic(key: tuple) -> bool:
 
 
 def is_integer(k: Any) -> bool:
-    return hasattr(k, "__index__") and not isinstance(k, bool | np.bool_ | np.ndarray | Tensor)
+    return hasattr(k, "__index__") and not isinstance(k, (bool, np.bool_, np.ndarray, Tensor))
 
 
 def getitem(x: Any, key: Any) -> Any:

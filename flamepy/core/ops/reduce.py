@@ -53,9 +53,11 @@ def same(x):
 
 
 def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: Any = None) -> Any:
-    """The reduced Tensor, of x's dtype unless another is given."""
+    """The reduced Tensor, of x's dtype unless another is given; of no elements 0."""
+    if x.size == 0:
+        return filled(plan.shape, 0, dtype or x.dtype, x.device)
     y = like(x, plan.shape, dtype)
-    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale)), dtype=x.dtype)
+    launch(loop, formula, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale)), dtype=x.dtype)
     return y
 
 
@@ -89,10 +91,7 @@ def in_type(x: Any, dtype: Any) -> Any:
 
 
 def sum_of(x: Any, plan: Reduction, scale: float = 1) -> Any:
-    x = x if x.dtype in FLOATS else countable(x)
-    if x.buffer.size == 0:
-        return filled(plan.shape, 0, x.dtype, x.device)
-    return fold("fold_sum", same, gathered(x, plan), plan, scale)
+    return fold("fold_sum", same, x if x.dtype in FLOATS else countable(x), plan, scale)
 
 
 @sum.differentiable
@@ -143,13 +142,11 @@ def extreme(name: str, x: Any, axis: Any, keepdims: bool, scale: int) -> Any:
     plan = reduction(name, x.shape, axis, keepdims)
     if plan.n == 0 and 0 not in plan.shape:
         raise ShapeError(f"{name}: no elements to choose from: shape {x.shape}, axis {axis}. Give the axis at least one element.")
-    if x.size == 0:
-        return like(x, plan.shape)
     if x.dtype == bool_:
         return cast(extreme(name, cast(x, int64), axis, keepdims, scale), bool_)
     if scale < 0 and x.dtype in INTEGERS:
         return upside_down(extreme(name, upside_down(x), axis, keepdims, 1))
-    return fold("fold_max", None, gathered(x, plan), plan, scale)
+    return fold("fold_max", None, x, plan, scale)
 
 
 def extreme_dx(g, x, y, axis, keepdims):

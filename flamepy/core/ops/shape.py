@@ -109,6 +109,14 @@ def transpose(x: Any, axis0: int = -2, axis1: int = -1) -> Any:
     return swapping(x, tuple(order))
 
 
+@composed(home="")
+def T(x: Any) -> Any:
+    """The two axes of a matrix swapped; a vector is itself."""
+    if x.ndim > 2:
+        raise ShapeError(f"T: more than two axes: shape {x.shape}. Use .mT for stacks of matrices or .permute(axes).")
+    return x if x.ndim < 2 else transpose(x)
+
+
 # ---- one-to-many, many-to-one ------------------------------------------------------------------------------------------------
 @custom(inputs=1, kind="as is", title="broadcast_to", internal=True)
 def expanded(x, shape=()):

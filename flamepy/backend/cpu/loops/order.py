@@ -46,7 +46,7 @@ def sort_rows(part, out, keys, ids, other_keys, other_ids, n, k, bits):
     room = wide_space(keys)
     for r in tasks(part, out.size // k):
         mine, first, stop = out[r * k : r * k + k], r * n, r * n + n
-        if ids.size == 0:
+        if n <= FEW or k <= FIRST:
             put_in(mine, room, keys[first:stop], FIRST * n)
         elif not 0 < k * k < n or k > room.size or not put_in(mine, room, keys[first:stop], n):
             sort_row(mine, keys[first:stop], ids[first:stop], other_keys[first:stop], other_ids[first:stop], room[:256], bits)
@@ -115,7 +115,8 @@ def argsort(go, outs, ins, n, descending, k):
     wide = x.dtype.itemsize == 8
     formula = same if x.dtype.kind in "iu" else double_key if wide else float_key
     key = int64 if wide else int32
-    keys, room = go.empty(x.size, key), 0 if n <= FEW or k <= FIRST else x.size
+    keys, few = go.empty(x.size, key), n <= FEW or k <= FIRST
     go(keys_of, (keys,), ins, (bool(descending),), formula=formula)
-    rest = (go.empty(room, int32), go.empty(room, key), go.empty(room, int32)) if room else (none := go.empty(0, int32), keys, none)
+    ids = keys if few and key == int32 else go.empty(0 if few else x.size, int32)
+    rest = (ids, keys, ids) if few else (ids, go.empty(x.size, key), go.empty(x.size, int32))
     go(sort_rows, (y, keys, *rest), (), (n, k, 64 if wide else 32), formula=None, dtype=key, work=x.size * 8 if x.size > n else 1)

@@ -234,9 +234,7 @@ class CpuBuffer(Buffer):
     dtype: np.dtype = property(attrgetter("pool.dtype"))  # type: ignore[assignment]
     device: Device = property(attrgetter("pool.device"))  # type: ignore[assignment]
 
-    def __init__(self, data: np.ndarray, pool: Pool):
-        self.data = data
-        self.pool = pool
+    pool: Pool
 
     def __del__(self, allocator: Allocator = allocator, count: Any = getrefcount, alone: int = ALONE) -> None:
         # Defaults and not globals, which are gone when the last buffers die with the process.
@@ -256,26 +254,14 @@ def pool_of(size: int, dtype: np.dtype, device: Device) -> Pool:
     return pools.setdefault((device, dtype, size), Pool(size, dtype, device, allocator)) if found is None else found
 
 
-def buffer_from(pool: Pool) -> Buffer:
-    """A buffer of the pool's size and type."""
-    try:
-        block = pool.pop()
-    except IndexError:  # nothing kept, or another thread was faster
-        block = allocator.make(pool)
-    current = allocator.current = allocator.current + pool.nbytes
-    if current > allocator.peak:
-        allocator.peak = current
-    return CpuBuffer(block, pool)
-
-
 def maker(pool: Pool) -> Callable[[], Buffer]:
-    """buffer_from(pool) as a function of its own, for plans: it looks up nothing, and sets itself what CpuBuffer() sets."""
+    """What makes buffers of the pool's size and type: it looks up nothing, and calls no class."""
     nbytes, pop, new = pool.nbytes, pool.pop, object.__new__
 
     def make() -> Buffer:
         try:
             block = pop()
-        except IndexError:
+        except IndexError:  # nothing kept, or another thread was faster
             block = allocator.make(pool)
         current = allocator.current = allocator.current + nbytes
         if current > allocator.peak:
