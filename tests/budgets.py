@@ -37,7 +37,7 @@ BUDGETS = {
     "flamepy/gradients": (1550, "norms, clipping, edits, history, loss scaling, gradcheck"),
     "flamepy/linalg": (850, "factors, inverses, determinants and norms by LAPACK, with derivatives"),
     "flamepy/nn": (3800, "modules and functional"),
-    "flamepy/ops": (11450, "every op"),
+    "flamepy/ops": (11400, "every op"),
     "flamepy/optimizers": (3550, "all optimizers and their state; since 2,700: the newer ones, SAM"),
     "flamepy/regularizer": (1250, "penalties on parameters and gradients"),
     "flamepy/saving": (400, "files of tensors"),

@@ -217,7 +217,7 @@ SCATTERING = {
 FAMILIES_OF_ARRAYS = {"scans": SCANS, "order": ORDER, "reductions": REDUCTIONS, "scattering": SCATTERING}
 INTERNAL_OF_ARRAYS = {
     "middle": "median", "running_log": "logcumsumexp", "extremes": "aminmax", "present_sum": "nansum",
-    "axes_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "winners": "scatter", "run_products": "scatter_reduce",
+    "axes_prod": "prod", "row_order": "sort", "places_in": "searchsorted", "recurred_along": "scatter_reduce",
     "extreme_along": "scatter_reduce", "scattered": "masked_scatter", "part_of": "histc",
     "mode_place": "mode", "running_sum": "cumsum", "recurrence": "cumprod", "running_place": "cummax",
     "differences": "diff", "distances": "cdist", "slope": "norm", "signed_square": "norm",

@@ -76,6 +76,19 @@ def test_scatter_reduces_tensors_too(reduce, axis):
     assert fp.gradcheck(lambda a, b: fp.scatter(a, axis, index, b, reduce=reduce), (a, b))
 
 
+@pytest.mark.parametrize("include_self", [True, False])
+def test_a_product_at_one_place_has_its_derivatives_at_zeros_too(include_self):
+    x, src, ids = np.array([[2.0, 0.0, 3.0, 4.0]]), np.array([[0.0, 2.0, 0.5, 0.0, 0.0, 3.0, 2.0]]), [[1, 2, 1, 2, 0, 0, 1]]
+    a, b = (fp.tensor(v, requires_grad=True, device="plain") for v in (x, src))
+    y = fp.scatter_reduce(a, 1, ids, b, "prod", include_self)
+    assert y.tolist() == [[0.0, 0.0, 0.0, 4.0]]
+    g = y.sum().backward()
+    own = [2.0, 0.0, 3.0] if include_self else [1.0, 1.0, 1.0]
+    assert g[a].tolist() == [[0.0, 0.0, 0.0, 1.0]]
+    assert g[b].tolist() == [[own[1], 0.0, 0.0, own[2] * 2, own[0] * 3, 0.0, 0.0]]
+    assert fp.gradcheck(lambda a, b: fp.scatter_reduce(a, 1, ids, b, "prod", include_self), (a, b), order=2)
+
+
 def test_norms_at_zero_vectors_have_gradient_zero():
     for p in (2, 1, 3, 0.5, INF, 0):
         x = fp.zeros(2, 3, requires_grad=True, device="plain")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rows_tools import F32, same_for_any_workers
 
-from flamepy.backend.cpu.loops.broadcast import BLOCK, plan
+from flamepy.backend.cpu.loops.broadcast import plan
 from flamepy.backend.formula.dims import merged_dims
 
 
@@ -31,6 +31,6 @@ def test_broadcast_runs_are_found_whoever_looks(shapes: Any, count: int) -> None
     xs = [rng.integers(-9, 9, s).astype(F32) for s in shapes[1 : 1 + count]]
     found, k, inner, once = plan(merged_dims(shape, tuple(x.shape for x in xs)))
     flat = [x.reshape(-1) for x in xs]
-    got = same_for_any_workers(f"broadcast{count}", added, F32, [np.empty(math.prod(shape), F32)], *flat, found, k, inner, BLOCK, *once)[0]
+    got = same_for_any_workers(f"broadcast{count}", added, F32, [np.empty(math.prod(shape), F32)], *flat, found, k, inner, *once)[0]
     want = sum(2.0**i * x for i, x in enumerate(xs)) + np.zeros(shape, F32)
     assert np.array_equal(got.reshape(shape), want)

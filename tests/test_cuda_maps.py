@@ -188,6 +188,14 @@ def test_numbers_along_an_axis() -> None:
         np.put_along_axis(put, ids[:, j : j + 1], g[:, j : j + 1], 1)
     (found,) = launch(emulated_gpu(), "put_along", [(x.size, float32)], [x, g, ids], (4, 5, 3, 0))
     np.testing.assert_array_equal(found.reshape(x.shape), put)
+    for order in (1, -1):
+        want, before = x.copy(), np.empty_like(g)
+        for j in range(5)[::order]:
+            before[:, j : j + 1] = now = np.take_along_axis(want, ids[:, j : j + 1], 1)
+            np.put_along_axis(want, ids[:, j : j + 1], now * g[:, j : j + 1] + g[:, j : j + 1], 1)
+        found = launch(emulated_gpu(), "recur_along", [(x.size, float32), (g.size, float32)], [x, g, g, ids], (4, 5, 3, order < 0))
+        np.testing.assert_allclose(found[0].reshape(x.shape), want, rtol=1e-6)
+        np.testing.assert_allclose(found[1].reshape(g.shape), before, rtol=1e-6)
     assert not launch(emulated_gpu(), "add_along", [(x.size, float32)], [g[:0], ids[:0]], (4, 0, 3, False))[0].any()
 
 

@@ -25,7 +25,7 @@ from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import indexing
 from flamepy.ops.picking import along_added
-from flamepy.ops.scattering import latest
+from flamepy.ops.scattering import latest, recurred_along
 
 # ---- embedding and the gradients of picked rows ----------------------------------------------------------------------------------
 TABLES = [(1, 1, 1), (2, 300, 50), (65, 128, 300), (65, 5, 70), (700, 16, 90), (3000, 96, 40), (40000, 32, 200), (200, 4096, 60), (9, 3, 0)]
@@ -99,6 +99,19 @@ def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[i
     blank, zeros = [np.empty(put.size, F32), np.zeros(3 * n * 8, F32)], np.zeros(put.size, F32)
     got = same_for_any_workers("put_along", latest, F32, blank, zeros, x.reshape(-1), ids.reshape(-1), n, m, inner, 8, 3)[0]
     assert got.tobytes() == put.tobytes()
+    for reverse in (False, True):
+        start, by, more, before = (draw(*shape, dtype=F32, seed=seed) for seed, shape in enumerate([put.shape, x.shape, x.shape, x.shape]))
+        want = start.astype(np.float64)
+        for j in range(m)[:: -1 if reverse else 1]:
+            at = ids[:, j : j + 1]
+            before[:, j : j + 1] = now = np.take_along_axis(want, at, 1)
+            np.put_along_axis(want, at, now * by[:, j : j + 1] + more[:, j : j + 1], 1)
+        recurred_along.body(*map(fp.tensor, (start, by, more, ids)), n, m, inner, "", reverse)
+        blank = [np.full(b.size, np.nan, b.dtype) for b in plans[-1][0]]
+        flat = [v.reshape(-1) for v in (start, by, more, ids)]
+        got = same_for_any_workers("recur_along", None, F32, blank, *flat, *plans[-1][1])
+        np.testing.assert_allclose(got[0], want.reshape(-1), rtol=2e-7, atol=1e-10)
+        np.testing.assert_allclose(got[1], before.reshape(-1), rtol=2e-7, atol=1e-10)
 
 
 def test_many_ids_are_looked_at_in_pieces() -> None:

@@ -60,6 +60,14 @@ def test_numbers_along_an_axis(on):
     for j in range(5):  # of several the last one counts
         np.put_along_axis(put, right[:, j : j + 1], g[:, j : j + 1], 1)
     assert np.array_equal(on("put_along", [(24, F4)], [x, g, ids], (4, 5, 3, 0), latest)[0].reshape(2, 4, 3), put)
+    for order in (1, -1):
+        want, before = x.copy(), np.empty_like(g)
+        for j in range(5)[::order]:
+            before[:, j : j + 1] = now = np.take_along_axis(want, right[:, j : j + 1], 1)
+            np.put_along_axis(want, right[:, j : j + 1], now * g[:, j : j + 1] + 2, 1)
+        got = on("recur_along", [(24, F4), (30, F4)], [x, g, 2 + 0 * g, ids], (4, 5, 3, order < 0))
+        close(got[0], want, 2)
+        close(got[1], before, 2)
     one = np.array([1, -1, 1])  # the same for each line
     assert np.array_equal(on("take_along", [(18, F4)], [x, one], (4, 3, 1))[0].reshape(6, 3), x.reshape(6, 4)[:, one])
     want = np.zeros((6, 4), F4)

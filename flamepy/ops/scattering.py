@@ -17,26 +17,15 @@ from ..core.errors import DTypeError, ShapeError
 from ..core.op import SCALARS, launch, like, share
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
-from ..core.ops.indexing import placed_ids, rows_at
+from ..core.ops.indexing import placed_ids
 from ..core.ops.pointwise import add, div, eq, ge, maximum_op, mul, where
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
-from ..core.words import maximum, minimum, select
-from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float64, int64
+from ..core.words import maximum, minimum
+from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float32, int64
 from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse, slices_at
-from .scans import recurrence, shifted
 from .shape_more import shaped
-from .sorting import row_order
 from .widening import narrowed, widened
-
-
-@custom(inputs=1, kind="as is", title="scatter", internal=True)
-def winners(index, rows=0):
-    """For each row the last position in the index that names it, or -1."""
-    y = like(index, (rows,))
-    if rows:
-        launch("last_rows", None, (y,), (index,))
-    return y
 
 
 def latest(a, b):
@@ -107,13 +96,13 @@ class Spots:
         """x with src, as many numbers as the index has or one number, put there."""
         if not self.size or isinstance(src, Tensor):
             return put_along(self.x, src, *self.place) if self.size else self.x
-        return where(reshape(ge(winners(self.flat, self.x.size), 0), self.x.shape), src, self.x)
+        return where(ge(self.many(float32), 1), src, self.x)
 
-    def many(self) -> Any:
-        """How many come to each place of x (int64)."""
+    def many(self, dtype: Any = int64) -> Any:
+        """How many come to each place of x."""
         *place, name = self.place
         refuse(name, self.given, self.x.shape[self.axis])
-        return along_added(filled((self.size,), 1, int64, self.x.device), *place, self.x.shape)
+        return along_added(filled((self.size,), 1, dtype, self.x.device), *place, self.x.shape)
 
 
 def spots_of(name: str, x: Any, axis: int, index: Any, src: Any = None) -> tuple[Any, Spots, Any]:
@@ -191,45 +180,32 @@ def summed(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
 
 
 def averaged(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
-    many = spots.many()
-    total, count = summed(x, spots, src, include_self), maximum_op(add(many, int(include_self)), 1)
-    if x.dtype in FLOATS:
-        return where(ge(many, 1), div(total, cast(count, total.spec.computed)), x)
-    return where(ge(many, 1), cast(total // count, x.dtype), x)
+    total, many = summed(x, spots, src, include_self), spots.many(x.dtype if x.dtype in FLOATS else int64)
+    count = add(many, 1) if include_self else maximum_op(many, 1)
+    return div(total, count) if x.dtype in FLOATS else cast(total // count, x.dtype)
+
+
+@custom(inputs=4, kind="as is", title="scatter_reduce", internal=True)
+def recurred_along(x, a, b, ids, n=0, m=0, inner=1, name="", reverse=False):
+    """(what is at the place of each number when its turn comes, what is there in the end), places as along_at() reads them: from x on, each
+    in turn, the last one first if `reverse`, makes s * a + b of what is there. Without b nothing is added."""
+    refuse(name, ids, n)
+    y, z = like(a), like(x)
+    launch("recur_along", None, (z, y), (x, a, x.spec.computed.type(-0.0) if b is None else b, ids), (n, m, inner, reverse))
+    return y, z
+
+
+@recurred_along.differentiable
+def recurred_along_dx(gs, shapes, a, ids, y, n, m, inner, reverse):
+    """The same the other way round; nothing is divided, so products with zeros are right."""
+    g = filled(shapes[0], 0, y.dtype, y.device) if gs[1] is None else gs[1]
+    db, dx = recurred_along(g, a, gs[0], ids, n, m, inner, "", not reverse)
+    return dx, mul(db, y), db, None
 
 
 def multiplied(x: Any, spots: Spots, src: Any, include_self: bool) -> Any:
-    """What comes to one place is brought together and multiplied in order."""
-    flat = spots.flat
-    order = row_order(flat)
-    ids = rows_at(flat, order, 1, flat.shape)
-    begins = add(ids, mul(shifted(ids, 0, False, -1), -1)) != 0
-    runs = run_products(rows_at(src, order, 1, flat.shape), cast(begins, int64))
-    won = winners(ids, x.size)
-    product = rows_at(runs, won, 1, x.shape)
-    return where(reshape(ge(won, 0), x.shape), mul(x, product) if include_self else product, x)
-
-
-def segmented(p, q, a, b):
-    """The product of a run: it begins anew where a is 1."""
-    return p | a, select(a > 0, 1.0, q) * b
-
-
-@custom(inputs=2, kind="as is", title="scatter_reduce", internal=True)
-def run_products(x, begins):
-    """The product of each run of a row up to each number; a run begins where `begins` (int64) is 1."""
-    y = like(x)
-    wide = float64 if x.dtype in FLOATS else int64
-    launch("scan", segmented, (y,), (begins, x), (1, x.size, 1, False, int64.type(0), wide.type(1)), wide)
-    return y
-
-
-@run_products.differentiable
-def run_products_dx(g, x, begins, y):
-    """As of a recurrence whose factor is 0 where a run begins."""
-    starts = ge(begins, 1)
-    dy = recurrence(shifted(where(starts, 0.0, x), 0, True, 0), g, 0, True, 0)
-    return mul(dy, where(starts, 1.0, shifted(y, 0, False, 1))), None
+    x = x if include_self else where(ge(spots.many(), 1), True, x)
+    return recurred_along(x, src, None, *spots.place)[1]
 
 
 @custom(inputs=3, kind="as is", title="scatter_reduce", internal=True)
@@ -334,7 +310,8 @@ def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
 def ids_present(ids, n=0, after=0, name=""):
     """Whether ids name each of n elements, with so many axes behind."""
     refuse(name, ids, n)
-    return share(ge(winners(placed_ids(ids, n, (ids.size,), (0,), 1), n), 0), (n, *(1,) * after))
+    many = along_added(filled((ids.size,), 1, float32, ids.device), ids, n, ids.size, 1, (n,))
+    return share(ge(many, 1), (n, *(1,) * after))
 
 
 @composed

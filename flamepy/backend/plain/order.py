@@ -38,15 +38,6 @@ def search(F, outs, ins, consts):
 
 
 @kernel
-def last_rows(F, outs, ins, consts):
-    """y[row] = the last position in the index that names the row, or -1."""
-    (y,), (index,), () = outs, ins, consts
-    y[...] = -1
-    if y.size:
-        np.maximum.at(y, inside(index, y.size), np.arange(index.size))
-
-
-@kernel
 def take_along(F, outs, ins, consts):
     """y[o, j, i] = x[o, ids[o, j, i], i], of n and m rows of `inner`; ids repeat, negative ones count from the end."""
     (y,), (x, ids), (n, m, inner) = outs, ins, consts
@@ -75,6 +66,21 @@ def put_along(F, outs, ins, consts):
     for j in range(m):
         at = ids[:, j : j + 1]
         np.put_along_axis(y, at, F(np.take_along_axis(y, at, 1), src[:, j : j + 1]), 1)
+
+
+@kernel
+def recur_along(F, outs, ins, consts):
+    """z = x with z[o, ids[o, j, i], i] = that * a[o, j, i] + b[o, j, i], j in order or from the last one on; y: what that was."""
+    (z, y), (x, a, b, ids), (n, m, inner, reverse) = outs, ins, consts
+    ids = ids_along(ids, x.size // (n * inner), n, m, inner)
+    own = x.reshape(-1, n, inner).astype(np.float64 if x.dtype.kind == "f" else np.int64)
+    y, a, b = y.reshape(ids.shape), a.reshape(ids.shape), np.broadcast_to(b, a.shape).reshape(ids.shape)
+    for j in range(m)[:: -1 if reverse else 1]:
+        at = ids[:, j : j + 1]
+        now = np.take_along_axis(own, at, 1)
+        y[:, j : j + 1] = now
+        np.put_along_axis(own, at, now * a[:, j : j + 1] + b[:, j : j + 1], 1)
+    z[...] = own.reshape(-1)
 
 
 def ids_along(ids, outer, n, m, inner):

@@ -8,7 +8,7 @@ import numpy as np
 from ....dtypes import FLOATS, float64, int64
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
-from .maps import F
+from .maps import F, at
 from .runs import copy_run, fill_run, put_run
 
 LENGTH = 4096  # elements of a run that one task moves
@@ -155,6 +155,35 @@ def put_beside(to, x, ids, n, apart):
         to[at] = F(to[at], x[i])
 
 
+@loop
+def recur_along(part, out, before, far, x, a, b, ids, n, m, inner, width, deals, reverse):
+    """out = x with out[o, ids[o, j, i], i] = that * a[o, j, i] + b[o, j, i], j in order or from the last one on; `before` is what that was.
+
+    A task has `width` columns, in `far`, in wide numbers.
+    """
+    blocks = (inner + width - 1) // width
+    for d in tasks(part, deals):
+        own, count = far[d * n * width :], out.size // (n * inner) * blocks
+        for t in range(count * d // deals, count * (d + 1) // deals):
+            o, lo = t // blocks, t % blocks * width
+            at, first, size = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
+            copy_rows(own, width, x[at:], inner, n, size)
+            lines, many, beside = (1, m, 0) if inner == 1 else (m, size, 1)
+            for j in range(lines):
+                row = first + (lines - 1 - j if reverse else j) * inner
+                recur_line(own, before, a, b, ids, row, many, n, np.uintp(width), np.uintp(beside), reverse)
+            copy_rows(out[at:], inner, own, width, n, size)
+
+
+def recur_line(own, before, a, b, ids, first, many, n, apart, beside, reverse):
+    for k in range(many):
+        j = np.uintp(many - 1 - k if reverse else k)
+        i = np.uintp(first) + j
+        place = placed(ids[i], n) * apart + j * beside
+        before[i] = own[place]
+        own[place] = own[place] * a[i] + at(b, i)
+
+
 # ---- launchers ----
 DEALS = 64  # tasks that share rows, at most
 BESIDE = 64  # columns that one task adds along an axis, at most
@@ -180,7 +209,18 @@ def beside_of(y, n, inner):
 @launcher(name="add_along")
 def add_along_launcher(go, outs, ins, n, m, inner, add):
     (y,), (x, _) = outs, ins
+    width, deals, far = far_from(go, y, n, inner, m != 1)
+    go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)
+
+
+def far_from(go, y, n, inner, needed=True):
+    """(columns of a task, how many tasks, wide numbers for all of them)."""
     width = beside_of(y, n, inner)
     deals = min(DEALS, y.size // (n * inner) * -(-inner // width), max(16, NEARBY // (n * width)))
-    far = go.empty(1 if m == 1 else deals * n * width, float64 if y.dtype in FLOATS else int64)
-    go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)
+    return width, deals, go.empty(deals * n * width if needed else 1, float64 if y.dtype in FLOATS else int64)
+
+
+@launcher(name="recur_along")
+def recur_along_launcher(go, outs, ins, n, m, inner, reverse):
+    width, deals, far = far_from(go, outs[0], n, inner)
+    go(recur_along, (*outs, far), ins, (n, m, inner, width, deals, bool(reverse)), work=ins[1].size + outs[0].size)

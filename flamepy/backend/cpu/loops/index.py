@@ -17,9 +17,9 @@ from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
 from .along import DEALS, LENGTH, add_line, take_line
-from .broadcast import offset
+from .broadcast import distance, group, offset
 from .maps import map1, same
-from .runs import add_run, copy_back, copy_run, fill_run, put_run, repeat_run
+from .runs import VECTORS, add_run, copy_run, fill_run, put_run, repeat_run
 
 NEAR = 16  # rows added one after the other in their own type, at most
 TIMES = 16  # numbers repeated more often are filled in one after the other
@@ -28,61 +28,56 @@ SIDE, WIDTH = 64, 256  # rows and columns of the tile of a turned matrix that on
 
 @loop
 def strided_get(part, out, x, table, k, inner, step, base):
-    """out[r, j] = x[base + offset(r) + j * step]."""
-    each_run(part, out, x, table, k, inner, step, base, get_run)
+    """out[r, j] = x[base + offset(r) + j * step]. What is the same all along the last outer dimension is copied from the result."""
+    mine, apart = tasks(part, out.size // inner * ((inner + LENGTH - 1) // LENGTH)), distance(table, k, 0, 0)
+    t = mine.start
+    while t < mine.stop:
+        r, low, many = group(table, k, inner, LENGTH, t, mine.stop)
+        at, start, size = r * inner + low, base + offset(table, k, 0, r) + low * step, min(inner - low, LENGTH)
+        for i in range(1 if apart == 0 else many):
+            move_run(out, at + i * inner, 1, x, start + i * apart, step, size, apart)
+        done = size if apart == 0 else many * size
+        while done < many * size:
+            more = min(done, many * size - done, LENGTH // size * size)
+            move_run(out, at + done, 1, out, at, 1, more)
+            done += more
+        t += many
 
 
 @loop
 def strided_put(part, out, x, table, k, inner, step, base):
     """out[base + offset(r) + j * step] = x[r, j]; the places written must be distinct."""
-    each_run(part, x, out, table, k, inner, step, base, put_apart)
+    mine, apart = tasks(part, x.size // inner * ((inner + LENGTH - 1) // LENGTH)), distance(table, k, 0, 0)
+    t = mine.start
+    while t < mine.stop:
+        r, low, many = group(table, k, inner, LENGTH, t, mine.stop)
+        start, size = base + offset(table, k, 0, r) + low * step, min(inner - low, LENGTH)
+        for i in range(many):
+            move_run(out, start + i * apart, step, x, (r + i) * inner + low, 1, size, apart)
+        t += many
 
 
-def each_run(part, lines, apart, table, k, inner, step, base, move):
-    """move(run of lines, apart, where it begins there, step) for each run, long ones piece by piece."""
-    blocks = (inner + LENGTH - 1) // LENGTH
-    start, left, distance = 0, 0, table[2 * k - 1] if k else 0
-    for t in tasks(part, lines.size // inner * blocks):
-        if blocks > 1:
-            r, low = t // blocks, t % blocks * LENGTH
-            line = lines[r * inner + low : r * inner + min(inner, low + LENGTH)]
-            move(line, apart, base + offset(table, k, 0, r) + low * step, step)
-        else:
-            if left == 0:
-                start, left = first_run(table, k, t, base)
-            move(lines[t * inner : t * inner + inner], apart, start, step)
-            start += distance
-            left -= 1
-
-
-def first_run(table, k, r, base):
-    """(where run r begins, how many from there on lie at one distance): a run may be too short for a division of its own."""
-    if k == 0:
-        return base, 1
-    last = table[k - 1]
-    return base + offset(table, k, 0, r), last - r % last
-
-
-def get_run(line, x, start, step):
-    if step == 1:
-        copy_run(line, x[start : start + line.size])
-    elif step == 0:
-        fill_run(line, x[start])
+def move_run(out, at, step, x, start, by, size, apart=1):
+    """out[at + j * step] = x[start + j * by] for j < size. apart: how far from it the next run begins; LLVM takes
+    runs that come one after the other in memory's reverse for ones that overlap, unless each is a slice."""
+    to, here = np.uintp(at), np.uintp(start)
+    if step == 1 and by == 1 and (size >= VECTORS or apart < 0):
+        copy_run(out[at : at + size], x[start : start + size])
+    elif step == 1 and by == 1:
+        for j in range(np.uintp(size)):
+            out[to + j] = x[here + j]
+    elif by == 0:
+        for j in range(np.uintp(size)):
+            out[to + j] = x[here]
+    elif by == -1:
+        for j in range(np.uintp(size)):
+            out[to + j] = x[here - j]
     elif step == -1:
-        copy_back(line, x[start + 1 - line.size : start + 1])
+        for j in range(np.uintp(size)):
+            out[to - j] = x[here + j]
     else:
-        for j in range(line.size):
-            line[j] = x[start + j * step]
-
-
-def put_apart(line, out, start, step):
-    if step == 1:
-        copy_run(out[start : start + line.size], line)
-    elif step == -1:
-        copy_back(out[start + 1 - line.size : start + 1], line)
-    else:
-        for j in range(line.size):
-            out[start + j * step] = line[j]
+        for j in range(np.uintp(size)):
+            out[to + j * np.uintp(step)] = x[here + j * np.uintp(by)]
 
 
 @loop
@@ -101,12 +96,20 @@ def surround(part, out, x, table, k, rows, width, group):
             left //= own[0]
         near, far = min(max(front - low, 0), size), min(max(front + many - low, 0), size)
         ahead, behind = seen(beside, low), seen(beside, low + far)
-        for i in range(first, min(rows, first + group)):
+        count, ends = min(rows - first, group), near + size - far
+        if inner[1] == rows and inner[PARTS - 1] == width == size and ends <= BRIEF:  # one run but for a few numbers of each row
+            at, start = (plane * rows + first) * width, base + first * width
+            move_run(out, at + near, 1, x, start + near - front, 1, count * width - ends)
+            for j in range(near):
+                move_run(out, at + j, width, x, start + ahead + j * step, width, count)
+            for j in range(size - far):
+                move_run(out, at + far + j, width, x, start + behind + j * by, width, count)
+            count = 0
+        for i in range(first, first + count):
             at, start = (plane * rows + i) * width + low, base + seen(inner, i) * inner[PARTS - 1]
-            edge(out, at, near, x, start + ahead, step)
-            if near < far:
-                copy_run(out[at + near : at + far], x[start + low + near - front : start + low + far - front])
-            edge(out, at + far, size - far, x, start + behind, by)
+            move_run(out, at, 1, x, start + ahead, step, near)
+            move_run(out, at + near, 1, x, start + low + near - front, 1, far - near)
+            move_run(out, at + far, 1, x, start + behind, by, size - far)
 
 
 def seen(axis, i):
@@ -115,14 +118,6 @@ def seen(axis, i):
     if i < front:
         return axis[3] + i * axis[4]
     return i - front if i < front + many else axis[5] + (i - front - many) * axis[6]
-
-
-def edge(out, at, size, x, start, step):
-    if size < BRIEF:
-        for j in range(size):
-            out[np.uintp(at + j)] = x[np.uintp(start + j * step)]
-    else:
-        get_run(out[at : at + size], x, start, step)
 
 
 @loop
@@ -243,15 +238,6 @@ def add_short(part, out, far, x, index, inner, add):
         put_run(out, far, add)
 
 
-@loop
-def last_rows(part, out, index):
-    """out[row] = the last position in the index that names the row, or -1; by one worker."""
-    if part[0] == 0:
-        fill_run(out, -1)
-        for i in range(index.size):
-            out[np.uintp(within(index[i], out.size - 1))] = i
-
-
 # ---- integer indices: found out and computed without the host ----
 
 
@@ -324,7 +310,7 @@ SHORT = 8  # below so many numbers a row, all are added up in float64
 PIECE = 1 << 14  # ids looked at by one task
 ALONE = 1 << 14  # up to so many numbers to add, one launch does all of it
 PARTS = 8  # numbers of an axis of surround()
-BRIEF = 8  # below so many, what stands around is written one by one
+BRIEF = 8  # up to so many numbers at the ends of rows are moved by columns
 FEW = 64  # columns one task adds, where there are too few rows to share
 
 
@@ -401,11 +387,6 @@ def add_launcher(go, outs, ins, inner, add):
     if work >= ALONE:
         go(chain_rows, chains, (index,), work=1, dtype=int64)
     go(add_rows, (y, *chains), ins, (inner, block, group, deals, add), work=1 if work < ALONE else work)
-
-
-@launcher(name="last_rows")
-def last_launcher(go, outs, ins):
-    go(last_rows, outs, ins, work=1)
 
 
 @launcher(name="check_ids")

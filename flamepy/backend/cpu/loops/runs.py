@@ -22,13 +22,6 @@ def copy_run(out, x):
         out[i] = x[i]
 
 
-def copy_back(out, x):
-    """out = x, the last one first."""
-    last = np.uintp(x.size - 1)
-    for j in range(np.uintp(out.size)):
-        out[j] = x[last - j]
-
-
 def repeat_run(out, x, count):
     """Each number of x `count` times."""
     if count == 2:

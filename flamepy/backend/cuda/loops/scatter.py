@@ -18,7 +18,7 @@ from ..runtime.compat import cuda, types
 from ..runtime.family import THREADS, WARP, F, Go, blocks, kernel, launcher
 from .maps import fill_launcher, is_wide
 from .moves import place_launcher, take_launcher, within
-from .runs import place, table
+from .runs import at, place, table
 from .vectors import aligned, load4, plus4, put4, store4, take4
 from .words import barrier, block, thread
 
@@ -249,11 +249,22 @@ def put_won(y, x, src, won, each):
 
 
 @kernel
-def meet_won(y, x, src, order, won):
-    """y = F(x, src at the place in order that has won), x where none has."""
-    i = types.int64(block()) * THREADS + thread()
-    if i < y.size:
-        y[i] = F(x[i], src[order[won[i]]]) if won[i] >= 0 else x[i]
+def recur_run(z, y, a, b, ids, places, reverse):
+    """A thread for each run of equal sorted ids goes through it, z holds x: z = z * a + b, y what z was; without y z = F(z, a)."""
+    i, last = types.int64(block()) * THREADS + thread(), ids.size - 1
+    step = -1 if reverse else 1
+    if i <= last and (i == (last if reverse else 0) or ids[min(max(i - step, 0), last)] != ids[i]):
+        row = types.int64(ids[i])
+        total = z[row] if y is None else wide(z[row])
+        while 0 <= i <= last and ids[i] == row:
+            own = types.int64(places[i])
+            if y is None:
+                total = F(total, a[own])
+            else:
+                y[own] = total
+                total = total * a[own] + at((b,), own)[0]
+            i += step
+        z[row] = total
 
 
 # ---- launcher -------------------------------------------------------------------------------------------------------------------------
@@ -276,7 +287,6 @@ def add_rows(go, outs, ins, inner, add):
         go(add_ends, outs, (ends, ids), consts, grid=grid)
 
 
-@launcher
 def last_rows(go, outs, ins):
     """The last position in the index that names each row, or -1."""
     (y,), (index,) = outs, ins
@@ -300,11 +310,11 @@ def add_along(go, outs, ins, n, m, inner, add):
 
 
 @launcher
-def put_along(go, outs, ins, n, m, inner, sign):
-    """sign: 0 where the last one counts, else the largest or the smallest: src is put in order first, so that it is the last one."""
+def put_along(go, outs, ins, n, m, inner, meets):
+    """Unless src `meets` what is there by a formula, the last one counts."""
     (y,), (x, src, ids) = outs, ins
-    if sign:
-        extremes(go, y, x, src, places_along(go, ids, src.size, n, m, inner), sign)
+    if meets:
+        recur_along(go, (y, None), (x, src, 0, ids), n, m, inner, False)
         return
     each = inner if ids.size == m else 1
     won = go.empty(y.size // each, int64)
@@ -312,19 +322,13 @@ def put_along(go, outs, ins, n, m, inner, sign):
     go(put_won, outs, (x, src, won), (each,), grid=blocks(y.size), formula=None)
 
 
-def extremes(go, y, x, src, flat, sign):
-    values, order, turned, won = src, go.empty(src.size, int64), go.empty(src.size, int64), go.empty(y.size, int64)
-    if sign < 0 and src.dtype in FLOATS:  # NaN comes last either way
-        values = go.empty(src.size, src.dtype)
-        go.device.launch("map", negative, (values,), (src,), (), go.dtype)
-    go.device.launch("argsort", None, (order,), (values,), (src.size, sign < 0 and values is src, src.size), go.dtype)
-    take_launcher(on_integers(go), (turned,), (flat, order), 1)
-    last_rows(on_integers(go), (won,), (turned,))
-    go(meet_won, (y,), (x, src, order, won), grid=blocks(y.size))
-
-
-def negative(x):
-    return -x
+@launcher
+def recur_along(go, outs, ins, n, m, inner, reverse):
+    (z, _), (x, a, b, index) = outs, ins
+    go.device.stream.copy(z, x)
+    if a.size:
+        ids, places = sorted_ids(go, places_along(go, index, a.size, n, m, inner), z.size)
+        go(recur_run, outs, (a, b, ids, places), (bool(reverse),), grid=blocks(a.size))
 
 
 def places_along(go, ids, size, n, m, inner):
