@@ -19,13 +19,14 @@ from ..core.op import launch, like
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
-from ..core.ops.pointwise import div, eq, lt, maximum_op, minimum_op, where
+from ..core.ops.pointwise import div, eq, maximum_op, where
 from ..core.ops.reduce import mean
 from ..core.ops.reduce import sum as sum_op
-from ..core.ops.shape import permute, reshape
+from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
 from ..core.words import INF, exp_down, log
 from ..dtypes import FLOATS, INTEGERS, float64, int64, is_count
+from ..engine.routes import routed
 from .class_ids import REDUCTIONS, unknown_reduction
 from .picking import getitem
 
@@ -48,11 +49,21 @@ def skips(ids, r, places, s, n):
     return s > 1 and s < n and s % 2 == 1 and ids[r * places + s // 2] != ids[r * places + s // 2 - 1]
 
 
+def labels_row(r, labels, wrong, ids, sizes, blank, classes, rows, cols):
+    """The labels of a sample, a class that is no blank for what does not count or is none; `wrong`: 0, -1 for a blank, or what is none."""
+    for j in range(lane(), cols, lanes()):
+        label, counts = ids[r * cols + j], j < sizes[r]
+        fits = counts and label >= 0 and label < classes and label != blank
+        labels[r * cols + j] = label if fits else 0 if blank != 0 else min(1, classes - 1)
+        wrong[r * cols + j] = 0 if fits or not counts else -1 if label == blank else label
+
+
 def ctc_row(r, loss, alpha, x, ids, times, sizes, blank, steps, classes, places, rows, cols):
-    """The loss of a sample, infinite where there is no alignment. x (rows, steps, classes), alpha (rows, steps, cols)."""
-    n, end, at = 2 * sizes[r] + 1, times[r], r * steps * cols
+    """The loss of a sample, infinite where there is no alignment. x (steps, rows, classes), alpha (rows, steps, cols). Lengths are limited:
+    a wrong one is reported, perhaps only later, and must do no harm before."""
+    n, end, at = 2 * max(0, min(sizes[r], places)) + 1, max(0, min(times[r], steps)), r * steps * cols
     for t in range(end):
-        line, before, now = (r * steps + t) * classes, at + (t - 1) * cols, at + t * cols
+        line, before, now = (t * rows + r) * classes, at + (t - 1) * cols, at + t * cols
         for s in range(lane(), n, lanes()):
             value = 0.0 if s < 2 else -INF
             if t > 0:
@@ -71,12 +82,12 @@ def ctc_row(r, loss, alpha, x, ids, times, sizes, blank, steps, classes, places,
 
 def ctc_dx_row(r, dx, beta, g, loss, alpha, x, ids, times, sizes, blank, steps, classes, places, rows, cols):
     """The gradient of a sample: minus what share of all alignments emits a class at a time. beta (rows, 2, cols): then, and after it."""
-    n, end, scale = 2 * sizes[r] + 1, times[r], g[r]
+    n, end, scale = 2 * max(0, min(sizes[r], places)) + 1, max(0, min(times[r], steps)), g[r]
     for j in range(lane(), steps * classes, lanes()):
-        dx[r * steps * classes + j] = 0.0
+        dx[(j // classes * rows + r) * classes + j % classes] = 0.0
     barrier()
     for t in range(end - 1 if scale != 0.0 else -1, -1, -1):
-        line, after = (r * steps + t) * classes, (r * steps + t + 1) * classes
+        line, after = (t * rows + r) * classes, ((t + 1) * rows + r) * classes
         now, then = (2 * r + t % 2) * cols, (2 * r + 1 - t % 2) * cols
         for s in range(lane(), n, lanes()):
             value = 0.0 if s > n - 3 else -INF
@@ -96,40 +107,38 @@ def ctc_dx_row(r, dx, beta, g, loss, alpha, x, ids, times, sizes, blank, steps, 
 
 @custom(inputs=4, kind="as is", title="ctc_loss", internal=True)
 def row_ctc(x, ids, times, sizes, blank=0):
-    """The losses of log-probabilities x (N, T, C) for the labels ids (N, S): of so many times and labels each."""
-    (rows, steps, classes), places = x.shape, ids.shape[1]
-    losses, alpha = like(x, (rows,)), like(x, (rows, max(1, steps), 2 * places + 1))
+    """The losses of log-probabilities x (T, N, C) for the labels ids (N, S): of so many times and labels each, all of which are checked."""
+    (steps, rows, classes), places = x.shape, ids.shape[1]
+    for what, found, most in ("input", times, steps), ("target", sizes, places):
+        check_ids(found, 0, most + 1, f"ctc_loss: one of {what} lengths out of range: {{}} at position {{}}. Use 0 to {most}.")
+    labels, wrong, losses, alpha = like(ids), like(ids), like(x, (rows,)), like(x, (rows, max(1, steps), 2 * places + 1))
+    if ids.size:
+        launch("row", labels_row, (labels, wrong), (ids, sizes), (blank, classes, rows, places))
+    check_ids(wrong, 0, 1, f"ctc_loss: a label that is the blank or no class: {{}} at position {{}}. Use 0 to {classes - 1}, but {blank}.")
     if rows:
-        launch("row", ctc_row, (losses, alpha), (x, ids, times, sizes), (blank, steps, classes, places, rows, 2 * places + 1))
-    return losses, {"alpha": alpha}
+        launch("row", ctc_row, (losses, alpha), (x, labels, times, sizes), (blank, steps, classes, places, rows, 2 * places + 1))
+    return losses, {"alpha": alpha, "labels": labels}
 
 
 @row_ctc.backward
-def row_ctc_dx(g, x, y, alpha, ids, times, sizes, blank):
-    (rows, steps, classes), places = x.shape, ids.shape[1]
+def row_ctc_dx(g, x, y, alpha, labels, times, sizes, blank):
+    (steps, rows, classes), places = x.shape, labels.shape[1]
     dx, beta = like(g, x.shape), like(g, (rows, 2, 2 * places + 1))
     if dx.size:
-        ins = g, y, alpha, x, ids, times, sizes
+        ins = g, y, alpha, x, labels, times, sizes
         launch("row", ctc_dx_row, (dx, beta), ins, (blank, steps, classes, places, rows, 2 * places + 1))
     return dx, None, None, None
 
 
 # ---- the loss ----------------------------------------------------------------------------------------------------------------------------
-def lengths(name: str, what: str, given: Any, count: int, most: int, device: Any) -> Any:
-    """A length for each sample as int64. Raises DTypeError, ShapeError, IndexOutOfRange."""
+def lengths(name: str, what: str, given: Any, count: int, device: Any) -> Any:
+    """A length for each sample as int64. Raises DTypeError, ShapeError."""
     found = Tensor.of(name, np.asarray(given, np.int64) if isinstance(given, list | tuple) and not given else given, device)
     if found.dtype not in INTEGERS:
         raise DTypeError(f"{name}: {what} are not integer: {found.dtype}. Cast them to int64.")
     if found.size != count or found.ndim > 1:
         raise ShapeError(f"{name}: not one of {what} for each sample: {found.shape}, samples {count}. Pass one for each.")
-    found = cast(reshape(found, (count,)), int64)
-    check_ids(found, 0, most + 1, f"{name}: one of {what} out of range: {{}} at position {{}}. Use 0 to {most}.")
-    return inside(found, most)
-
-
-def inside(x: Any, most: int) -> Any:
-    """Whole numbers limited to 0 to `most`: a wrong one is reported, perhaps only later, and must do no harm before."""
-    return minimum_op(maximum_op(x, 0), most)
+    return found if found.ndim else reshape(found, (1,))
 
 
 def side_by_side(name: str, ids: Any, sizes: Any) -> Any:
@@ -163,34 +172,25 @@ def ctc_loss(
         kind: Any = ShapeError if x.ndim not in (2, 3) else DTypeError
         raise kind(f"{name}: not log-probabilities and labels: {shown}. Use floats (T, N, C) and integers (N, S).")
     batched, dtype = x.ndim == 3, common_dtype(name, (x,), "float")
-    # Log-probabilities of long sequences are around -100: float32 would lose what a share's exponential needs.
-    x = cast(permute(x, (1, 0, 2)) if batched else reshape(x, (1, *x.shape)), float64)
-    rows, steps, classes = x.shape
+    x = x if batched else reshape(x, (x.shape[0], 1, x.shape[1]))
+    _, rows, classes = x.shape
     if not is_count(blank) or blank >= classes:
         raise ValueError(f"{name}: blank is no class: {blank!r}. Use 0 to {classes - 1}.")
     ids = side_by_side(name, ids, target_lengths) if batched and ids.ndim == 1 else ids if ids.ndim == 2 else reshape(ids, (1, ids.size))
     if ids.shape[0] != rows:
         raise ShapeError(f"{name}: sizes differ: targets {ids.shape}, samples {rows}. Give a row of labels for each.")
-    times = lengths(name, "input lengths", input_lengths, rows, steps, x.device)
-    sizes = lengths(name, "target lengths", target_lengths, rows, ids.shape[1], x.device)
-    ids = labels(name, ids, sizes, int(blank), classes)
-    losses = row_ctc(x, ids, times, sizes, int(blank))
+    times = lengths(name, "input lengths", input_lengths, rows, x.device)
+    sizes = lengths(name, "target lengths", target_lengths, rows, x.device)
+    y = reduced(x, ids, times, sizes, int(blank), reduction, bool(zero_infinity))
+    return cast(y if batched or y.ndim == 0 else reshape(y, ()), dtype)
+
+
+@routed
+def reduced(x: Any, ids: Any, times: Any, sizes: Any, blank: int, reduction: str, zero_infinity: bool) -> Any:
+    """The loss in float64: log-probabilities of long sequences are around -100, where float32 would lose what an exponential needs."""
+    losses = row_ctc(cast(x, float64), *[cast(n, int64) for n in (ids, times, sizes)], blank)
     if zero_infinity:
         losses = where(eq(losses, np.inf), 0.0, losses)
     if reduction == "mean":
-        losses = mean(div(losses, cast(maximum_op(sizes, 1), losses.dtype)))
-    elif reduction == "sum":
-        losses = sum_op(losses)
-    elif not batched:
-        losses = reshape(losses, ())
-    return cast(losses, dtype)
-
-
-def labels(name: str, ids: Any, sizes: Any, blank: int, classes: int) -> Any:
-    """Labels as int64, 1 (or 0, whichever is no blank) where they do not count; checked."""
-    places = Tensor.of(name, np.arange(ids.shape[1]), ids.device)
-    counts = lt(reshape(places, (1, ids.shape[1])), reshape(sizes, (sizes.size, 1)))
-    ids = where(counts, cast(ids, int64), int(blank == 0))
-    text = f"{name}: a label that is the blank or no class: {{}} at position {{}}. Use 0 to {classes - 1}, but {blank}."
-    check_ids(where(counts, where(eq(ids, blank), -1, ids), 0), 0, classes, text)
-    return inside(ids, classes - 1)
+        return mean(div(losses, cast(maximum_op(sizes, 1), float64)))
+    return sum_op(losses) if reduction == "sum" else losses
