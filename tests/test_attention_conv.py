@@ -322,6 +322,27 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
 ]
 
 
+@pytest.mark.parametrize("many", [1, 200])
+def test_few_numbers_are_pooled_at_once_as_many_are_axis_by_axis(many: int) -> None:
+    x = fp.tensor(draw(many, 2, 4, 3, 6), requires_grad=True)
+    whole, even = F.avg_pool3d(x, (2, 3, 3)), F.adaptive_avg_pool3d(x, (2, 1, 3))
+    parts = x.numpy().reshape(many, 2, 2, 2, 1, 3, 2, 3), x.numpy().reshape(many, 2, 2, 2, 1, 3, 3, 2)
+    for y, part in zip((whole, even), parts, strict=True):
+        np.testing.assert_allclose(y.numpy(), part.mean((3, 5, 7)), rtol=1e-12)
+    for y, share in ((whole, 18), (even, 12)):
+        g = draw(*y.shape, seed=1)
+        found = y.backward(fp.tensor(g))[x].numpy()
+        np.testing.assert_allclose(found, np.kron(g, np.ones(np.array(x.shape) // y.shape)) / share, rtol=1e-12)
+
+
+@pytest.mark.parametrize("depth, window, channels", [(3, 1, 2), (3, 3, 2), (1, 1, 1), (2, 2, 1), (3, 2, 1)])
+def test_conv3d_whose_windows_see_all_of_the_depth_or_one_image(depth: int, window: int, channels: int) -> None:
+    x, w = draw(2, channels, depth, 3, 4), draw(3, channels, window, 2, 2, seed=1)
+    seen = np.lib.stride_tricks.sliding_window_view(x, (window, 2, 2), (2, 3, 4))
+    y = F.conv3d(fp.tensor(x), fp.tensor(w))
+    np.testing.assert_allclose(y.numpy(), np.einsum("ncdhwijk,ocijk->nodhw", seen, w), rtol=1e-10, atol=1e-12)
+
+
 @CPU_ONLY
 @pytest.mark.parametrize("tracked", [(True, False), (False, True)])
 @pytest.mark.parametrize("mode, outside", [("bilinear", "reflection"), ("bilinear", "zeros"), ("bicubic", "border"), ("nearest", "zeros")])

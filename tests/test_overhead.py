@@ -148,6 +148,28 @@ def test_a_backward_that_comes_again_runs_as_it_was_recorded() -> None:
     assert calls(lambda: y.backward(g, retain_graph=True)) <= 53
 
 
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("step", "most"),
+    [
+        (lambda x, w: F.avg_pool3d(x, 2), 45),
+        (lambda x, w: F.adaptive_avg_pool2d(x[0], 2), 55),
+        (F.conv3d, 95),
+    ],
+)
+def test_pools_and_convolutions_of_volumes_make_few_calls(step: Callable[..., Any], most: int) -> None:
+    """Tables that a rule reads do not keep it from being planned; few numbers are pooled along all axes at once."""
+    x, w = leaf(1, 1, 2, 2, 4), leaf(1, 1, 1, 2, 2)
+    g = fp.ones(step(x, w).shape)
+
+    def run() -> None:
+        step(x, w).backward(g)
+
+    for _ in range(4):
+        run()
+    assert calls(run) <= most
+
+
 def test_tensor_methods_of_ops_are_plain_functions() -> None:
     for name in PUBLIC:
         if HOMES[name] != "functional" and hasattr(fp, name):

@@ -42,6 +42,7 @@ class Buffer(core.Buffer):
     packed: Sequence[Any] = ()  # weak references to the parameters whose numbers were put here; layout: their ids, (start, size) of each
     layout: Any = None
     stands_for: Buffer | None = None  # while a call is planned: the buffer that was really given
+    fixed = False  # whether nobody ever writes to it again: a plan may hold it
 
     def __init__(self, data: Any, size: int, dtype: np.dtype, device: Device, root: Buffer | None = None, offset: int = 0):
         self.data, self.size, self.dtype, self.device = data, size, dtype, device

@@ -388,6 +388,7 @@ def least_squares_ddx(gs, a, b, wanted, rtol):
     return least_squares_dx(gs, a, b, pseudo_inverse(a, rtol, 0.0, False), wanted)
 
 
+@composed(home="")
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     """(x, residuals, rank, singular values): the x of least length among those with the least sum of squares of a @ x - b, through pinv().
     residuals: these sums, or nothing where a has no full rank of columns. Shapes: (..., m, n), and (..., m, k) or (m,). Raises ShapeError.

@@ -232,7 +232,7 @@ def convolution(op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: A
     deep = results(x.shape[2:3], window[:1], stride[:1], [(same[0], same[0])], dilation[:1])[0]
     seen = depth_as_channels(x, depth_kind(x.shape[2], deep, window[0], stride[0], same[0], dilation[0]), window[0])
     y = convolved(seen, channels_of_depth(weight), bias, stride[1:], same[1:], dilation[1:], groups)
-    y = permute(y.reshape((x.shape[0], deep, *y.shape[1:])), (0, 2, 1, 3, 4))
+    y = swapped(y, (x.shape[0], deep, *y.shape[1:]))
     return y if len(given) == 5 else y.reshape(y.shape[1:])
 
 
@@ -243,10 +243,17 @@ def depth_kind(size: int, deep: int, window: int, stride: int, padding: int, dil
 
 def depth_as_channels(x: Any, kind: Any, window: int) -> Any:
     """(N, C, D, H, W) as images (N * results, C * window, H, W): what each window sees of the depth are channels."""
-    seen = along(x, 2, kind)
-    n, c, rows, h, w = seen.shape
-    seen = permute(seen.reshape((n, c, rows // window, window, h, w)), (0, 2, 1, 3, 4, 5))
-    return seen.reshape((n * rows // window, c * window, h, w))
+    n, c, size, h, w = x.shape
+    _, _, deep, _, step, before, gap, _ = kind
+    same = before == 0 and (window == step == 1 or (window == size and deep == gap == 1))  # all see what there is, once
+    seen = swapped(x if same else along(x, 2, kind), (n, c, deep, window, h, w))
+    return seen.reshape((n * deep, c * window, h, w))
+
+
+def swapped(x: Any, shape: Sizes) -> Any:
+    """x in this shape, then with the second and the third axis exchanged."""
+    n, a, b, *rest = shape
+    return permute(x.reshape(shape), (0, 2, 1, *range(3, len(shape)))) if a > 1 and b > 1 else x.reshape((n, b, a, *rest))
 
 
 def channels_of_depth(weight: Any) -> Any:
@@ -293,9 +300,9 @@ def spread_windows(x: Any, weight: Any, sizes: Sizes, stride: Sizes, padding: Si
         numbers = (*batch, x.shape[-3], groups, *weight.shape[2:], *stride, *padding, *dilation, *x.shape[-2:])
         return conv2d_at_x(x, weight, shape, numbers)
     n, c, deep, h, w = x.shape if x.ndim == 5 else (1, *x.shape)
-    images = permute(x.reshape((n, c, deep, h, w)), (0, 2, 1, 3, 4)).reshape((n * deep, c, h, w))
+    images = swapped(x, (n, c, deep, h, w)).reshape((n * deep, c, h, w))
     y = spread_windows(images, channels_of_depth(weight), sizes[1:], stride[1:], padding[1:], dilation[1:], groups)
     window = weight.shape[2]
-    y = permute(y.reshape((n, deep, outs, window, *sizes[1:])), (0, 2, 1, 3, 4, 5)).reshape((n, outs, deep * window, *sizes[1:]))
+    y = swapped(y, (n, deep, outs, window, *sizes[1:])).reshape((n, outs, deep * window, *sizes[1:]))
     y = along(y, 2, turned(depth_kind(sizes[0], deep, window, stride[0], padding[0], dilation[0])))
     return y if x.ndim == 5 else y.reshape(y.shape[1:])

@@ -167,7 +167,9 @@ def shares_of(sizes: Sizes, how: How, orders: Sizes) -> np.ndarray:
 @lru_cache(4096)
 def kept_shares(sizes: Sizes, how: How, orders: Sizes, dtype: Any, device: Any) -> Any:
     with device.stream.aside():  # a record of the first call would make them again and again
-        return Tensor.of("grid_sample", shares_of(sizes, how, orders)[::-1].reshape(-1).astype(dtype), device)
+        shares = Tensor.of("grid_sample", shares_of(sizes, how, orders)[::-1].reshape(-1).astype(dtype), device)
+    shares.buffer.fixed = True
+    return shares
 
 
 # ---- the same by ops -------------------------------------------------------------------------------------------------------------------

@@ -18,11 +18,13 @@ from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import where
 from ..core.ops.reduce import mean
 from ..core.tensor import Tensor
-from ..dtypes import FLOATS, INTEGERS, checked_number, float32, int64, is_count
+from ..dtypes import FLOATS, HALF, INTEGERS, checked_number, float32, int64, is_count
 from .picking import along_added, along_at
 from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
 from .tables import through
 from .widening import narrowed, widened
+
+FEW, LINES = 512, 32  # numbers of which all axes are pooled at once; lines of a window that add up in their own type
 
 
 def pooled_axes(op: str, x: Any, axes: int) -> Any:
@@ -265,8 +267,8 @@ def avg_pool(
         raise ShapeError(f"{op}: divisor_override is no number of elements: {divisor!r}. Use an int other than 0.")
     rows = [*zip(x.shape[-axes:], counts, window, step, around, strict=True)]
     whole = all([(count - 1) * s + k <= n + a + b for n, count, k, s, (a, b) in rows])
-    padded = any([side != (0, 0) for side in around])
-    if axes < 3 and whole and divisor is None and (count_include_pad or not padded):
+    many = (axes == 1 or window[0] <= LINES) and (x.size >= FEW or x.dtype in HALF)  # or one launch does
+    if axes < 3 and many and whole and divisor is None and (count_include_pad or {*around} == {(0, 0)}):
         planes, lines = math.prod(x.shape[:-axes]), axes == 1
         own = [(1,) * lines + values for values in (x.shape[-axes:], window, step, counts)]
         before = (0,) * lines + tuple([a for a, _ in around])
@@ -279,7 +281,11 @@ def avg_pool(
 
 def summed(x: Any, kinds: list[Any]) -> Any:
     """x through a matrix of tables.py for each of its last axes, the last axis first. 16-bit floats are rounded once."""
-    steps = tuple([(x.ndim - i, kind) for i, kind in enumerate(kinds[::-1], start=1)])
+    steps: Any = tuple([(x.ndim - i, kind) for i, kind in enumerate(kinds[::-1], start=1)])
+    if len(kinds) > 1 and x.size < FEW and kinds[0][0] in ("means", "shares"):
+        given, made = [tuple([kind[i] for kind in kinds]) for i in (1, 2)]
+        if math.prod(made) < FEW:
+            steps = ((x.ndim - len(kinds), ("joined", math.prod(given), math.prod(made), given, made, *kinds)),)
     return narrowed(through(widened(as_floats(x)), steps), x.dtype)
 
 
@@ -371,10 +377,9 @@ def wanted_sizes(op: str, x: Any, output_size: Any) -> Sizes:
 def adaptive_avg(op: str, x: Any, output_size: Any) -> Any:
     x = as_floats(pooled_axes(op, x, int(op[-2])))
     counts = wanted_sizes(op, x, output_size)
-    axes = len(counts)
-    if counts == (1,) * axes:
-        return mean(x, axis=tuple(range(-axes, 0)), keepdims=True)
-    return summed(x, [("shares", n, count) for n, count in zip(x.shape[-axes:], counts, strict=True)])
+    if {*counts} == {1}:
+        return mean(x, axis=tuple(range(-len(counts), 0)), keepdims=True)
+    return summed(x, [("shares", n, count) for n, count in zip(x.shape[-len(counts) :], counts, strict=True)])
 
 
 def adaptive_max(op: str, x: Any, output_size: Any, return_indices: Any) -> Any:

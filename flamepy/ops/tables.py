@@ -34,30 +34,35 @@ class Table(NamedTuple):
 
 
 # ---- the op ----------------------------------------------------------------------------------------------------------------------------
-@custom(kind="as is", internal=True, title="weighted sums")
-def mixed(*xs, steps=()):
-    """xs[0] through a matrix along an axis, then the next one: steps has (axis, kind) of each. xs also has the tables of each."""
-    y = xs[0]
-    for i, (axis, _) in enumerate(steps):
-        x, tables = y, xs[3 * i + 1 : 3 * i + 4]
-        rows = tables[0].size - 1
-        y = like(x, (*x.shape[:axis], rows, *x.shape[axis + 1 :]))
-        if y.size:
-            launch("mixed", None, (y,), (x, *tables), (x.shape[axis], rows, math.prod(x.shape[axis + 1 :])))
-    return y
+@custom(inputs=1, kind="as is", internal=True, title="weighted sums")
+def mixed(x, steps=()):
+    """x through a matrix along an axis, then the next one: steps has (axis, kind) of each."""
+    for axis, kind in steps:
+        tables = on_device(kind, x.device, x.spec.computed)
+        given, (many, made) = x, sides_of(kind, tables[0].size - 1)
+        behind = given.shape[axis + many :]
+        x = like(given, (*given.shape[:axis], *made, *behind))
+        if x.size:
+            launch("mixed", None, (x,), (given, *tables), tuple(map(math.prod, (given.shape[axis : axis + many], made, behind))))
+    return x
+
+
+def sides_of(kind: Kind, rows: int) -> tuple[int, tuple[int, ...]]:
+    """(how many axes a matrix takes together, the sizes of those that it makes)."""
+    if kind[0] == "turned" and kind[1][0] == "joined":
+        return len(kind[1][4]), kind[1][3]
+    return (len(kind[3]), kind[4]) if kind[0] == "joined" else (1, (rows,))
 
 
 @mixed.differentiable
-def mixed_dx(g, shapes, steps):
-    return through(g, tuple([(axis, turned(kind)) for axis, kind in reversed(steps)])), *[None] * (len(shapes) - 1)
+def mixed_dx(g, steps):
+    return through(g, tuple([(axis, turned(kind)) for axis, kind in reversed(steps)]))
 
 
 def through(x: Any, steps: tuple[tuple[int, Kind], ...]) -> Any:
     """The sums along one axis >= 0 after the other of x, a Tensor of floats. Those of 16 bits are rounded once."""
-    wide, tables = x, [table_of(kind) for _, kind in steps]
-    if x.dtype in HALF and any([t.columns.size >= t.starts.size for t in tables]):  # several numbers are added up
-        wide = widened(x)
-    return narrowed(mixed(wide, *[t for _, kind in steps for t in on_device(kind, x.device, wide.spec.computed)], steps=steps), x.dtype)
+    several = x.dtype in HALF and any([t.columns.size >= t.starts.size for _, kind in steps for t in (table_of(kind),)])  # are added up
+    return narrowed(mixed(widened(x) if several else x, steps), x.dtype)
 
 
 def along(x: Any, axis: int, kind: Kind) -> Any:
@@ -72,7 +77,10 @@ def turned(kind: Kind) -> Kind:
 @lru_cache(4096)
 def on_device(kind: Kind, device: Any, dtype: np.dtype) -> tuple[Any, ...]:
     starts, columns, weights = table_of(kind)
-    return tuple([Tensor.of("table", a, device) for a in (starts, columns, weights.astype(dtype))])
+    tables = [Tensor.of("table", a, device) for a in (starts, columns, weights.astype(dtype))]
+    for t in tables:
+        t.buffer.fixed = True
+    return tuple(tables)
 
 
 @lru_cache(4096)
@@ -125,6 +133,16 @@ def means(size: int, count: int, window: int, step: int, before: int, after: int
         low, high = max(0, first), max(0, min(size, end))
         divisor = {"all": end - first, "inside": max(1, high - low), "sum": 1}[counts]
         yield range(low, high), 1.0 / divisor
+
+
+def joined(size: int, count: int, given: tuple[int, ...], made: tuple[int, ...], *kinds: Kind) -> Taps:
+    """Several axes at once, of these sizes before and after: of few numbers one launch is sooner."""
+    for places in np.ndindex(*made):
+        columns, weights = np.zeros(1, np.int64), np.ones(1)
+        for t, n, j in zip(map(table_of, kinds), given, places, strict=True):
+            columns = np.add.outer(columns * n, t.columns[t.starts[j] : t.starts[j + 1]]).reshape(-1)
+            weights = np.multiply.outer(weights, t.weights[t.starts[j] : t.starts[j + 1]]).reshape(-1)
+        yield columns, weights
 
 
 def shares(size: int, count: int) -> Taps:
@@ -194,5 +212,5 @@ def smooth(size: int, count: int, scale: float, mode: str) -> Taps:
 
 
 MATRICES: dict[str, Callable[..., Taps]] = {
-    f.__name__: f for f in (windows, means, shares, nearest, linear, cubic, smooth)
+    f.__name__: f for f in (windows, means, joined, shares, nearest, linear, cubic, smooth)
 }  # fmt: skip

@@ -10,15 +10,12 @@ import numpy as np
 
 from ....core.words import real, select
 from ....dtypes import HALF
-from ...formula.row_words import wide
 from ..loops.maps import F
 from ..loops.runs import copy_run, fill_run
 from ..runtime.family import launcher, loop, table
 from ..runtime.parallel import tasks
 
 WINDOWS = 4096  # windows of a line that one task looks at
-LINES = 8  # lines of a window added up in their own type
-SMALL = 512  # of so many numbers means are found in one launch
 
 
 @loop
@@ -213,38 +210,6 @@ def max_pool_dx(part, dx, g, positions, sizes):
             image[positions[i]] += g[i]
 
 
-def lines_sum(x, first, last, w, start, stop):
-    """The sum of columns start to stop of the lines first to last."""
-    total = 0.0
-    for i in range(first, last):
-        line = 0.0
-        for j in range(start, stop):
-            line += x[i * w + j]
-        total += line
-    return total
-
-
-@loop
-def avg_pool2d(part, y, x, sizes):
-    """The mean of each window; padding counts as zeros."""
-    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    share = 1.0 / real(kh * kw)
-    for plane in tasks(part, sizes[0]):
-        for r in range(sizes[9]):
-            top = r * sizes[5] - sizes[7]
-            for c in range(sizes[10]):
-                left = c * sizes[6] - sizes[8]
-                low, high = max(0, top), min(h, top + kh)
-                start, stop = max(0, left), min(w, left + kw)
-                total = lines_sum(x, plane * h + low, plane * h + min(low + LINES, high), w, start, stop)
-                if high > low + LINES:
-                    longer = wide(total)
-                    for i in range(low + LINES, high, LINES):
-                        longer += wide(lines_sum(x, plane * h + i, plane * h + min(i + LINES, high), w, start, stop))
-                    total = real(longer)
-                y[(plane * sizes[9] + r) * sizes[10] + c] = total * share
-
-
 @loop
 def avg_pool2d_dx(part, dx, g, sizes):
     """Each cotangent is shared out evenly over its window."""
@@ -284,7 +249,7 @@ def by_axes(go, outs, ins, sizes, order, formula, scale):
         n, k, step, before, gap, count = sizes[1 + axis :: 3]
         if inner == 1 and n == count * step and k <= step and gap == 1 and before == 0:
             own[1 + axis], own[16 + axis] = size // count * n, size
-        out = y if last else go.empty(size, x.dtype)
+        out = y if last else go.empty(size, y.dtype)
         go(along_axis, (out,), (x,), (table(tuple(own)), axis, inner, go.dtype.type(scale if last else 1)), work=x.size, formula=formula)
         x = out
 
@@ -292,11 +257,11 @@ def by_axes(go, outs, ins, sizes, order, formula, scale):
 @launcher(name="avg_pool2d")
 def avg_pool_launcher(go, outs, ins, sizes):
     planes, h, w, kh, kw, *moves, oh, ow = sizes
-    if kh > LINES or ins[0].size < SMALL or ins[0].dtype in HALF:  # lines of sums would be rounded
-        go(avg_pool2d, outs, ins, (table(sizes),), work=outs[0].size * kh * kw)
-    else:
-        volumes = (planes, 1, h, w, 1, kh, kw, 1, *moves[:2], 0, *moves[2:], 1, 1, 1, 1, oh, ow)
-        by_axes(go, outs, ins, volumes, (1, 2), added, 1.0 / (kh * kw))
+    volumes = (planes, 1, h, w, 1, kh, kw, 1, *moves[:2], 0, *moves[2:], 1, 1, 1, 1, oh, ow)
+    y = outs[0] if outs[0].dtype not in HALF else go.empty(outs[0].size)
+    by_axes(go, (y,), ins, volumes, (1, 2), added, 1.0 / (kh * kw))
+    if y is not outs[0]:
+        go.device.copy(outs[0], y)  # rounded once
 
 
 @launcher(name="avg_pool2d_dx")

@@ -61,7 +61,7 @@ def placed(steps: Sequence[Any], count: int) -> tuple[list[tuple[int, ...]], lis
         numbers = []
         for a in (*s.buffers, *s.act.within[0]) if isinstance(s, Action) else [a for group in s[1:] for a in group]:
             if type(a) is not Spot:
-                constants.append(known(a))
+                constants.append(a.data if isinstance(a, Buffer) else known(a))
             numbers.append(a.number if type(a) is Spot else count + len(constants) - 1)
         places.append(tuple(numbers))
     return places, constants
