@@ -18,7 +18,7 @@ from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
 from .maps import F, same
-from .runs import add_columns, fill_run, long_sum_run, short_sum_run
+from .runs import VECTORS, add_columns, eights, fill_run, long_sum_run, short_sum_run
 
 CHUNK = 8192  # elements folded by one task when a row is split
 
@@ -38,7 +38,7 @@ def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
     if inner == 1 and n <= RUN:
         for t in tasks(part, outer):
-            out[t] = scale * short_sum_run(x[t * n : t * n + n], F)
+            out[t] = scale * (eights(x, t * n, n, F) if n < VECTORS else short_sum_run(x[t * n : t * n + n], F))
     elif inner == 1:
         for t in tasks(part, outer * chunks):
             o = t // chunks

@@ -65,19 +65,19 @@ def short_sum_run(run, f):
     whole = run.size // VECTORS * VECTORS
     total = sum_of(run[:whole], f)
     if whole < run.size:
-        total += eights(run[whole:], f)
+        total += eights(run, whole, run.size - whole, f)
     return total
 
 
-def eights(run, f):
-    size = np.uintp(run.size)
-    whole = size // np.uintp(8) * np.uintp(8)
+def eights(x, start, many, f):
+    first, size = np.uintp(start), np.uintp(start + many)
+    whole = first + np.uintp(many) // np.uintp(8) * np.uintp(8)
     total, rest = 0.0, 0.0
-    for i in range(np.uintp(0), whole, np.uintp(8)):
-        four = (f(run[i]) + f(run[i + 1])) + (f(run[i + 2]) + f(run[i + 3]))
-        total += four + ((f(run[i + 4]) + f(run[i + 5])) + (f(run[i + 6]) + f(run[i + 7])))
+    for i in range(first, whole, np.uintp(8)):
+        four = (f(x[i]) + f(x[i + 1])) + (f(x[i + 2]) + f(x[i + 3]))
+        total += four + ((f(x[i + 4]) + f(x[i + 5])) + (f(x[i + 6]) + f(x[i + 7])))
     for i in range(whole, size):
-        rest += f(run[i])
+        rest += f(x[i])
     return total + rest
 
 
