@@ -104,6 +104,7 @@ def test_what_a_tile_takes(asked: Any, width: int, each: int) -> None:
     ("before", "after", "said"),
     [
         ("fence.proxy.async.shared::cta;", "", "Put fence.proxy.async"),
+        (r"fence.proxy.async.shared::cta;|cp.async.wait_group \d;", "", "Put fence.proxy.async"),
         ("wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;", "wgmma.wait_group 0 behind it"),
         ("wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group 0 behind it"),
         ("wgmma.fence.sync.aligned;", "", "Put wgmma.fence before it"),
@@ -113,9 +114,24 @@ def test_what_a_warp_group_forgets(before: str, after: str, said: str) -> None:
     gpu, binaries = gpu_like((9, 0), runs=False)
     gpu.driver.wgmma = True
     forward(gpu, draw((1, 1, 8, 8, 64, 64), bfloat16, None)[0], 1.0, False)
-    assert before in binaries[0].ptx
+    changed, count = re.subn(before, after, binaries[0].ptx)
+    assert count
     with pytest.raises(EmulationError, match=said):
-        gpu.driver.machine.load(binaries[0].ptx.replace(before, after))
+        gpu.driver.machine.load(changed)
+
+
+def test_warps_of_a_group_that_part(asked: Any) -> None:
+    """All four come to one wait, also where the scores of some of them grow; another for one of them is an error."""
+    arrays, _, g = draw((1, 1, 64, 320, 64, 64), bfloat16, None)
+    arrays[0][..., :16, :], arrays[0][..., 16:, :], arrays[1][...] = 0.0, 1.0, np.arange(320)[:, None] / 8
+    close(forward(asked[0], arrays, 1.0, False)[0], exact(arrays, None, 1.0, False, g)[0], LEAST[bfloat16])
+    before, wait, after = asked[1][0].ptx.partition("wgmma.wait_group.sync.aligned 0;")
+    ask = "{ .reg .pred odd; .reg .b32 id; mov.u32 id, %tid.x; and.b32 id, id, 32; setp.ne.u32 odd, id, 0; @odd bra OTHER;"
+    (gpu, _), ptx = gpu_like((9, 0)), f"{before} {ask} {wait} bra.uni MET; OTHER: {wait} MET: }} {after}"
+    gpu.driver.wgmma, load = True, gpu.driver.load
+    gpu.driver.load = lambda binary: load(binary._replace(ptx=ptx))
+    with pytest.raises(EmulationError, match="Let its four warps take one way"):
+        forward(gpu, arrays, 1.0, False)
 
 
 @pytest.mark.parametrize(("width", "keys", "most"), [(64, 128, 200), (128, 128, 232), (64, 64, 128)])

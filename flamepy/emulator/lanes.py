@@ -280,9 +280,9 @@ class Lanes:
         self.instruction = min(self.at, R_INSTRUCTIONS)
         self.guard = self.value(instruction.guard, "i1") if instruction.guard else ""
         if not handler:
-            self.unknown(instruction)
+            raise self.error(instruction)
         try:
-            handler(self, instruction, parts)  # type: ignore[misc]
+            handler(self, instruction, parts)
         except (KeyError, IndexError, AssertionError) as error:
             raise self.error(instruction) from error
         self.guard = ""
@@ -293,9 +293,6 @@ class Lanes:
             f"{self.entry.name}: an instruction that the emulator does not know: {instruction} at {place}. "
             "Run this kernel on a device, or write it with other instructions."
         )
-
-    def unknown(self, instruction: Instruction) -> None:
-        raise self.error(instruction)
 
     def leave(self, block: Block) -> None:
         """Keep in the warp what later blocks read."""

@@ -25,7 +25,7 @@ def product(e: Lanes, i: Instruction, parts: list[str]) -> None:
     for first, operand in ((0, i.operands[1]), (4, i.operands[2]), (8, i.operands[3])):
         for k, register in enumerate(registers(operand)):
             e.store_warp("<32 x i32>", e.value(register, "i32"), e.slot(first + k))
-    keep_mask_of_all(e)
+    e.runtime("everyone", e.here(), e.instruction)
     e.runtime("product", depth, kind, int(narrow))
     for k, register in enumerate(registers(i.operands[0])):
         e.put(register, e.load_warp("<32 x i32>", e.slot(12 + k)), "i32")
@@ -34,7 +34,8 @@ def product(e: Lanes, i: Instruction, parts: list[str]) -> None:
 @handles("wgmma")
 def group_product(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """wgmma.mma_async.sync.aligned.m64nNk16.f32.type.type d, a, b, adds, 1, 1(, ta), tb: factors by descriptors, the left one perhaps in
-    registers. It is done at once."""
+    registers. It is done at once. What else has this name only keeps warps in step."""
+    e.runtime("in_step", e.here(), e.instruction)
     if "mma_async" not in parts:
         return
     sums, (kind, same), held = registers(i.operands[0]), parts[-2:], i.operands[1].startswith("{")
@@ -45,7 +46,6 @@ def group_product(e: Lanes, i: Instruction, parts: list[str]) -> None:
     for k, register in enumerate(registers(i.operands[1])):
         e.store_warp(*("<32 x i32>", e.value(register, "i32")) if held else ("<32 x i64>", e.value(register, "i64")), e.slot(k))
     e.store_warp("<32 x i64>", e.value(i.operands[2], "i64"), e.slot(4))
-    keep_mask_of_all(e)
     adds = e.do(f"zext i32 {e.bitmask(e.value(i.operands[3], 'i1'))} to i64")
     turned = [HELD, *i.operands[6:]] if held else i.operands[6:]
     e.runtime("group_product", len(sums), {"bf16": BF16, "f16": F16}[kind], *turned, adds, e.instruction)
@@ -60,8 +60,8 @@ def in_order(e: Lanes, sums: list[str], left: list[str]) -> None:
     before = next((n for n in range(e.at, -1, -1) if not own[n].startswith(SIMPLE)), 0)
     if not own[before].startswith("wgmma.fence") or is_touched(e.entry, e.at, set(sums), set(left)):
         said = "wgmma.fence before it, and wgmma.commit_group and wgmma.wait_group 0 behind it"
-    elif any(o.startswith("cp.async.wait_") and own[n + 1 : n + 2] != [PROXY] for n, o in enumerate(own)):
-        said = f"{PROXY} behind each cp.async.wait_group"
+    elif PROXY not in own or any(o.startswith("cp.async.wait_") and own[n + 1 : n + 2] != [PROXY] for n, o in enumerate(own)):
+        said = f"{PROXY} behind each cp.async.wait_group, or behind what else writes there"
     else:
         return
     i = e.entry.instructions[e.at]
@@ -94,17 +94,12 @@ def is_touched(entry: Entry, at: int, sums: set[str], left: set[str]) -> bool:
     return False
 
 
-def keep_mask_of_all(e: Lanes) -> None:
-    """All lanes of the warp have to be there."""
-    e.runtime("everyone", e.here(), e.instruction)
-
-
 @handles("ldmatrix")
 def load_matrices(e: Lanes, i: Instruction, parts: list[str]) -> None:
     count = int(next(p for p in parts if p in ("x1", "x2", "x4"))[1])
     assert "m8n8" in parts and parts[-1] == "b16"
     keep_address(e, i.operands[1])
-    keep_mask_of_all(e)
+    e.runtime("everyone", e.here(), e.instruction)
     e.runtime("count_access", (1 << 8 * count) - 1, 16, SHARED, 0)
     e.runtime("load_matrices", count, int("trans" in parts), e.instruction)
     for k, register in enumerate(registers(i.operands[0])):
@@ -115,8 +110,9 @@ def load_matrices(e: Lanes, i: Instruction, parts: list[str]) -> None:
 def copy_async(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """cp.async.ca.shared.global [to], [from], size{, bytes to read}; and its groups."""
     assert parts[1] == "async" and "bulk" not in parts and "mbarrier" not in parts
-    if "commit_group" in parts:
-        return commit(e)
+    if "commit_group" in parts:  # groups are counted for the warp: lanes that parted count apart on a device
+        group = e.load_warp("i64", 8 * ASYNC_GROUP)
+        return e.store_warp("i64", e.do(f"add i64 {group}, 1"), 8 * ASYNC_GROUP)
     if "wait_group" in parts or "wait_all" in parts:
         pending = e.number(i.operands[0]) if "wait_group" in parts else -1
         assert pending is not None
@@ -132,9 +128,3 @@ def copy_async(e: Lanes, i: Instruction, parts: list[str]) -> None:
     wanted = e.value(i.operands[3], KIND["u32"]) if len(i.operands) > 3 and i.operands[3].isalnum() | i.operands[3].startswith("%r") else ""
     e.store_warp("<32 x i32>", wanted or splat("i32", size), e.slot(1))
     e.runtime("copy_later", e.here(), size, e.instruction)
-
-
-def commit(e: Lanes) -> None:
-    """A new group begins. Groups are counted for the warp: lanes that parted count apart on a device."""
-    group = e.load_warp("i64", 8 * ASYNC_GROUP)
-    e.store_warp("i64", e.do(f"add i64 {group}, 1"), 8 * ASYNC_GROUP)

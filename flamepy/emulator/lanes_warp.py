@@ -127,14 +127,3 @@ def reduce_lanes(e: Lanes, i: Instruction, parts: list[str]) -> None:
     kind = KINDS[next(p for p in parts if p in KINDS)]
     e.runtime("reduce_lanes", e.here(), kind, int(parts[-1] == "s32"), e.instruction)
     e.put(i.operands[0], e.load_warp("<32 x i32>", e.slot(4)), "i32")
-
-
-@handles("elect")
-def elect(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    raise e.error(i)
-
-
-@handles("call", "callseq")
-def call(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    """Functions of the module: kernels of ours have none, everything is inlined."""
-    raise e.error(i)

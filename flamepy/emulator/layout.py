@@ -59,7 +59,7 @@ BARRIER_KIND, GIVEN = 18, 19
 NTID, CTAID, NCTAID, DYNAMIC, TAKEN_STEPS = 20, 23, 26, 29, 30
 ALL_SYNCED, MET = 32, 33  # what is ordered before the warp: its lanes' accesses, their reads
 HELD, HOLD, HELD_ALIVE = 39, 40, 41  # lanes that wait for others of their mask; whether some do from now on; who had not ended then
-MET_NOW = 44  # when lanes of the warp met last
+MET_NOW, GROUP_STEPS = 44, 45  # when lanes of the warp met last; how many instructions of a warp group it has done
 JOINT, JOINT_LANES = 42, 43  # how those that have met are run (ALONE, KEEP, ALL), and who they are
 MOVED, SINCE, POLLED, AHEAD = 34, 35, 36, 37  # lanes that ran since this step; whether an atomic did; whether others are let run ahead
 LANE_PC = 512
@@ -76,7 +76,8 @@ HEARD = MET_OF + 8 * LANES * LANES  # 32 phases: what another warp did before is
 # Of each lane: what others released up to this phase is ordered before it; its last fence; the same, with fences of the block alone.
 ACQUIRED, FENCED, FENCED_HERE = (HEARD + 8 * LANES * k for k in (1, 2, 3))
 SUMS = HEARD + 8 * LANES * 4  # 64 vectors of 32-bit numbers: what a warp has of a warp group's product
-REGISTERS = SUMS + 64 * 4 * LANES
+GROUP_WORK = SUMS + 64 * 4 * LANES  # 256 instructions of wgmma: which of the group's, by what thread, its number
+REGISTERS = GROUP_WORK + 8 * 256
 
 # ---- program counters and kinds of block ends ------------------------------------------------------------------------------------------
 EXIT = 1 << 30
@@ -93,7 +94,7 @@ LAST_PHASE = (1 << 27) - 1
 
 # ---- what can be wrong ---------------------------------------------------------------------------------------------------------------
 BOUNDS, ALIGNMENT, UNWRITTEN, RACE, TRAP, LANE, MASK, DEADLOCK = range(1, 9)
-ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE, READ_ONLY, INDEX_FAULT = range(9, 17)
+ENDLESS, STILL_COPYING, TOO_MANY, WINDOW, DIVERGED, READ_RACE, READ_ONLY, INDEX_FAULT, STRAY = range(9, 18)
 
 # ---- words of a warp that are 0 when a block begins ----------------------------------------------------------------------------------
-BLANK = PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, TAKEN_STEPS, MOVED, SINCE, POLLED, AHEAD, HELD, HOLD, JOINT
+BLANK = PC, EXITED, WAITING, SYNCED, ASYNC_COUNT, ASYNC_GROUP, TAKEN_STEPS, MOVED, SINCE, POLLED, AHEAD, HELD, HOLD, JOINT, GROUP_STEPS

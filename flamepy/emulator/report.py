@@ -182,11 +182,13 @@ def deadlock(f: Fault) -> str:
     )
 
 
-def diverged(f: Fault) -> str:
-    return (
-        f"threads of one block wait at different barriers: {f.who(f.thread)} at {f.line_of_block(f.at)}, "
-        f"{f.who(f.other_thread)} at {f.line_of_block(f.other_at)}. Put one barrier where all threads come by."
-    )
+def apart(what: str, place: Callable[[Fault, int], str], cure: str) -> Callable[[Fault], str]:
+    """The words for threads that should come to one instruction, and are at two."""
+    return lambda f: f"{what}: {f.who(f.thread)} at {place(f, f.at)}, {f.who(f.other_thread)} at {place(f, f.other_at)}. {cure}"
+
+
+diverged = apart("threads of one block wait at different barriers", Fault.line_of_block, "Put one barrier where all threads come by.")
+stray = apart("warps of one group do different things by wgmma", Fault.line, "Let its four warps take one way to each instruction.")
 
 
 def endless(f: Fault) -> str:
@@ -216,12 +218,12 @@ def too_many(f: Fault) -> str:
 TEXTS = {
     layout.BOUNDS: bounds, layout.ALIGNMENT: alignment, layout.UNWRITTEN: unwritten, layout.RACE: race, layout.READ_RACE: race,
     layout.TRAP: trap, layout.LANE: lane, layout.MASK: mask, layout.DEADLOCK: deadlock, layout.DIVERGED: diverged, layout.ENDLESS: endless,
-    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many, layout.READ_ONLY: read_only, layout.INDEX_FAULT: index,
+    layout.STILL_COPYING: copying, layout.TOO_MANY: too_many, layout.READ_ONLY: read_only, layout.INDEX_FAULT: index, layout.STRAY: stray,
 }  # fmt: skip
 KINDS = {
     layout.BOUNDS: "out of bounds", layout.ALIGNMENT: "misaligned", layout.UNWRITTEN: "uninitialised", layout.RACE: "race",
     layout.READ_RACE: "race", layout.STILL_COPYING: "race", layout.LANE: "barrier", layout.MASK: "barrier", layout.DEADLOCK: "barrier",
-    layout.DIVERGED: "barrier", layout.READ_ONLY: "out of bounds", layout.INDEX_FAULT: "out of bounds",
+    layout.DIVERGED: "barrier", layout.READ_ONLY: "out of bounds", layout.INDEX_FAULT: "out of bounds", layout.STRAY: "barrier",
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ FUNCTIONS: dict[str, tuple[Any, int, bool]] = {
     "to_half": (runtime_numbers.to_half, 2, False),
     "from_half": (runtime_numbers.from_half, 1, False),
     "product": (runtime_tensor.product, 4, False),
+    "in_step": (runtime_tensor.in_step, 3, False),
     "group_product": (runtime_tensor.group_product, 7, False),
     "load_matrices": (runtime_tensor.load_matrices, 4, False),
     "copy_later": (runtime_tensor.copy_later, 4, False),

@@ -4,9 +4,11 @@ A product is added up in float64 and rounded once: the device's own order of add
 """
 
 from . import layout
+from .runtime_barriers import warp_at
 from .runtime_bytes import record_read, record_write
 from .runtime_check import check, group_of
 from .runtime_numbers import bfloat_value, float_of_bits, half_bits, half_value
+from .runtime_warp import everyone
 from .runtime_words import (
     copy_bytes,
     fail,
@@ -19,6 +21,7 @@ from .runtime_words import (
     plain,
     poke16,
     poke32,
+    poke64,
     poke_double,
     poke_float,
     set_word,
@@ -79,6 +82,20 @@ def product(warp, depth, kind, narrow):
             else:
                 at = warp + layout.VALUES + 256 * (8 + k) + 4 * lane
                 poke_float(at + 1024, total + peek_float(at))
+
+
+@plain
+def in_step(warp, active, instruction):
+    """All lanes are here, and the four warps of a group do the same instructions of wgmma, in one order (.aligned)."""
+    everyone(warp, active, instruction)
+    launch, thread, many = word(warp, layout.LAUNCH), word(warp, layout.FIRST_THREAD), word(warp, layout.GROUP_STEPS) + 1
+    set_word(warp, layout.GROUP_STEPS, many)
+    at = warp_at(launch, word(warp, layout.INDEX) & ~3) + layout.GROUP_WORK + 8 * (many & 255)
+    done = peek64(at)
+    if done >> 32 != many:
+        poke64(at, many << 32 | thread << 16 | instruction)
+    elif done & 0xFFFF != instruction:
+        fail(launch, layout.STRAY, instruction, thread, 0, 0, done & 0xFFFF, done >> 16 & 0xFFFF)
 
 
 @plain

@@ -15,14 +15,14 @@ from llvmlite import ir
 from ....core.words import INF, real
 from ..loops.vectors import aligned
 from ..loops.words import barrier, thread
-from ..products.fragments import each, folded, mapped, rounded, row_of
+from ..products.fragments import each, folded, mapped, rounded
 from ..products.tensor import M16, commit, seen, shared, swizzled, wait
 from ..products.tile_words import any_of, piece_from, short
 from ..products.tiles import elements, filled
 from ..runtime.compat import cuda, literal, types, word
 from ..runtime.family import kernel
 from ..runtime.inline import run
-from ..runtime.span import F32, I32, I64
+from ..runtime.span import F32, I64
 from .tensor_cores import (
     ALL,
     LOG2E,
@@ -145,20 +145,15 @@ def summed(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return multiply(builder, sig.args[3], [Product(len(acc), acc, p, args[2])], 0)
 
 
-@word(lambda acc, p, fresh, fade: types.Tuple((acc, fresh))(acc, p, fresh, fade))
+@word(lambda acc, p, fresh: types.Tuple((acc, fresh))(acc, p, fresh))
 def settled(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    """(sums of a product that went on, and has ended, fresh): p is held until then, fresh, the next weights, is made before. fade: what
-    they are multiplied with, a number a row, or None; the assembler would make fresh later if both ways had not an end of their own."""
-    acc, p, fresh = (elements(builder, v) for v in args[:3])
-    fade, sums = [] if sig.args[3] == types.none else elements(builder, args[3]), len(acc)
-    results = ["=f"] * sums + ["=r" if fresh[0].type == I32 else "=f"] * len(fresh)
-    constraints = [*results, *["f"] * len(fade), *["r"] * len(p), *map(str, range(len(results)))]
-    code = ["wgmma.wait_group.sync.aligned 0;"]
-    code += [f"mul.f32 ${i}, ${i}, ${len(results) + row_of(i, len(fade), sums)};" for i in range(sums if fade else 0)]
-    kind = ir.LiteralStructType([F32] * sums + [fresh[0].type] * len(fresh))
-    found = elements(builder, run(builder, kind, " ".join(code), ",".join(constraints), [*fade, *p, *acc, *fresh]))
-    parts = zip((found[:sums], found[sums:]), sig.return_type.types, strict=True)
-    return [context.make_tuple(builder, part_type, part) for part, part_type in parts]
+    """(sums of a product that went on, and has ended, fresh): p is held until then, fresh, the next weights, is made before. The assembler
+    would make fresh later if two ways had not an end of their own; all warps of a group go the same."""
+    acc, p, fresh = (elements(builder, v) for v in args)
+    parts, count, code = sig.return_type.types, len(acc + fresh), "wgmma.wait_group.sync.aligned 0;"
+    constraints = ",".join(["=f"] * count + ["r"] * len(p) + [str(i) for i in range(count)])
+    found = elements(builder, run(builder, ir.LiteralStructType([F32] * count), code, constraints, [*p, *acc, *fresh]))
+    return [context.make_tuple(builder, parts[0], found[: len(acc)]), context.make_tuple(builder, parts[1], found[len(acc) :])]
 
 
 # ---- memory ------------------------------------------------------------------------------------------------------------------------
@@ -200,7 +195,7 @@ def arrive(behind):
 
 
 # ---- forward -----------------------------------------------------------------------------------------------------------------------
-def softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys, is_causal, x):
+def softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys, is_causal):
     """(weights of a tile of products, largest scores, totals, whether sums have to fade, how much)."""
     s = scores(s, unit, simple, None, 0, m_layout, own, at, rows, keys, is_causal)
     fade = filled(LINES, 1.0)
@@ -210,7 +205,18 @@ def softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys,
         fade = mapped(faded, LINES, top, (fresh,))
         top, total = fresh, mapped(product, LINES, total, (fade,))
     s = mapped(weight, LINES, s, (mapped(shift_of, LINES, top, ()), factor))
-    return rounded(s, x), top, mapped(plus, LINES, total, (folded(plus, LINES, s, 1),)), grows, fade
+    return s, top, mapped(plus, LINES, total, (folded(plus, LINES, s, 1),)), grows, fade
+
+
+def rested(acc, p, fresh, more, grows, fade, x):
+    """(sums of acc + p v, which went on, the next weights as a left factor); more: any flag that all warps of a group have alike."""
+    if more:
+        acc, fresh = settled(acc, p, fresh)
+    else:
+        acc, fresh = settled(acc, p, fresh)
+    if grows:
+        acc = mapped(product, LINES, acc, (fade,))
+    return acc, rounded(fresh, x)
 
 
 @kernel(threads=THREADS_OF)
@@ -235,7 +241,8 @@ def attention_groups(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys
     arrive(2)
     top, total, acc = filled(LINES, -INF), filled(LINES, 0.0), filled(SUMS, 0.0)
     s = scored(acc, N, a, short(room + LAST), q)
-    p, top, total, grows, fade = softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys, is_causal, q)
+    p, top, total, grows, fade = softened(s, top, total, unit, factor, simple, m_layout, own, at, rows, keys, is_causal)
+    p = rounded(p, q)
     while at < end:
         arrive(1)
         k_at, far = k_at + N * layout[7], short(at + 2 * N)
@@ -244,11 +251,8 @@ def attention_groups(y, kept, q, k, v, mask, layout, m_layout, heads, rows, keys
         if after < last:
             both = scored_summed(acc, p, a, here, short(here + HALF), q)
             s, acc = both[:SCORES], both[SCORES:]
-            fresh, top, total, grows, fade = softened(s, top, total, unit, factor, simple, m_layout, own, after, rows, keys, is_causal, q)
-            if grows:
-                acc, p = settled(acc, p, fresh, fade)
-            else:
-                acc, p = settled(acc, p, fresh, None)
+            fresh, top, total, grows, fade = softened(s, top, total, unit, factor, simple, m_layout, own, after, rows, keys, is_causal)
+            acc, p = rested(acc, p, fresh, short(after + N) < last, grows, fade, q)
         elif at < last:
             acc = summed(acc, p, short(here + HALF), q)
         at, here = after, following(room, here)

@@ -47,10 +47,8 @@ def both(builder: Any, dp: list[Any], left: Any, right: Any, at: Any) -> list[Pr
 
 def added(builder: Any, acc: list[Any], p: list[Any], at: Any) -> list[Product]:
     """acc + p times a stage's rows: for each SUMS of acc those of the next of its tiles."""
-    parts = range(len(acc) // SUMS)
-    return [
-        Product(SUMS, acc[n * SUMS :][:SUMS], p[n * SCORES // 2 :][: SCORES // 2], builder.add(at, at.type(n * N * STEP))) for n in parts
-    ]
+    parts, half = range(len(acc) // SUMS), SCORES // 2
+    return [Product(SUMS, acc[n * SUMS :][:SUMS], p[n * half :][:half], builder.add(at, at.type(n * N * STEP))) for n in parts]
 
 
 @word(lambda dp, left, right, at, x: floats(2 * dp.count)(dp, types.int32, types.int32, types.int32, x))
@@ -126,9 +124,9 @@ def attention_groups_dkv(dk, dv, g, stats, q, k, v, mask, layout, m_layout, head
             all_of_them = continued(of_columns(none, LINES, told + 4 * N), acc, p, own_k, own_v, after, here, q)
             fresh = mapped(weight, LINES, all_of_them[:SCORES], (of_columns(none, LINES, told), unit))
             if is_causal and at < short(last + 64):
-                rest, fresh = settled(all_of_them[SCORES:], p, cut_turned(fresh, LINES, at - own, 0.0), None)
+                rest, fresh = settled(all_of_them[SCORES:], p, cut_turned(fresh, LINES, at - own, 0.0))
             else:
-                rest, fresh = settled(all_of_them[SCORES:], p, fresh, None)
+                rest, fresh = settled(all_of_them[SCORES:], p, fresh)
             p, acc = rounded(mapped(product, LINES, fresh, (rest[:SCORES],)), q) + rounded(fresh, q), rest[SCORES:]
         elif at + N >= last:
             acc = ended(acc, p, here, q)
@@ -159,11 +157,9 @@ def attention_groups_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, he
     for n in range(3):
         bring_keys(room + n * PAIR + mine, k, k_at, v, v_at, layout, short(n * N), end, keys, d, e, fast)
     own_q, unit, own = short(room + STAY + STEP * group), scale * LOG2E, short(least + 16 * (thread() >> 5 & 3))
-    own_g, base, acc = short(own_q + FAR), pair * rows + own, filled(SUMS, 0.0)
-    level = each(stat_of, LINES, filled(LINES, 0.0), (stats, base, rows - own))
-    sums = mapped(
-        other, LINES, filled(SCORES, 0.0), (each(stat_of, LINES, filled(LINES, 0.0), (stats, stats.size // 2 + base, rows - own)),)
-    )
+    own_g, base, acc, none = short(own_q + FAR), pair * rows + own, filled(SUMS, 0.0), filled(LINES, 0.0)
+    level = each(stat_of, LINES, none, (stats, base, rows - own))
+    sums = mapped(other, LINES, filled(SCORES, 0.0), (each(stat_of, LINES, none, (stats, stats.size // 2 + base, rows - own)),))
     arrive(2)
     both = begun(sums, own_q, own_g, here, q)
     p = cut(mapped(weight, LINES, both[:SCORES], (level, unit)), LINES, keys - 1, own if is_causal else N, 0.0)
@@ -176,9 +172,9 @@ def attention_groups_dq(dq, dmask, g, stats, q, k, v, mask, layout, m_layout, he
             all_of_them = continued(sums, acc, p, own_q, own_g, after, here, q)
             fresh = mapped(weight, LINES, all_of_them[:SCORES], (level, unit))
             if short(at + N) > keys or (is_causal and short(at + N) > least):
-                rest, fresh = settled(all_of_them[SCORES:], p, cut(fresh, LINES, keys - at - 1, own - at if is_causal else N, 0.0), None)
+                rest, fresh = settled(all_of_them[SCORES:], p, cut(fresh, LINES, keys - at - 1, own - at if is_causal else N, 0.0))
             else:
-                rest, fresh = settled(all_of_them[SCORES:], p, fresh, None)
+                rest, fresh = settled(all_of_them[SCORES:], p, fresh)
             p, acc = rounded(mapped(product, LINES, fresh, (rest[:SCORES],)), q), rest[SCORES:]
         elif at < short(last + N):
             acc = ended(acc, p, here, q)

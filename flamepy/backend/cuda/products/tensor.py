@@ -203,7 +203,7 @@ def multiplied(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 def swizzled(builder: Any, at: Any, lead: int) -> Any:
     """What wgmma is told of a tile in shared memory: swizzled by 128 bytes; 1,024 bytes from 8 lines to the next, and, where k does not lie
     together, `lead` bytes from 64 lines to the next."""
-    return builder.or_(builder.lshr(at, I64(4)), I64(1 << 62 | 64 << 32 | lead >> 4 << 16))
+    return builder.or_(builder.lshr(builder.and_(at, I64(0x3FFFF)), I64(4)), I64(1 << 62 | 64 << 32 | lead >> 4 << 16))
 
 
 @word(lambda sums, a, b, a_deep, b_deep, x: sums(sums, types.int64, types.int64, a_deep, b_deep, x))
