@@ -110,7 +110,7 @@ class TensorMethods(Readable, PortedTensor):
 
     def view(self: Any, *shape: Any) -> Tensor:
         """PyTorch's name of reshape(); of a dtype that of bitcast()."""
-        if type(shape[0]) is not int and len(shape) == 1 and (isinstance(shape[0], np.dtype | type | str) or of_torch(shape[0])):
+        if type(shape[0]) is not int and len(shape) == 1 and (isinstance(shape[0], (np.dtype, type, str)) or of_torch(shape[0])):
             return ops.bitcast(self, shape[0])
         return ops.reshape(self, *shape)
 
