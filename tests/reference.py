@@ -337,7 +337,7 @@ INTERNAL = {
     "half_cross_entropy": "cross_entropy", "fused_attention": "scaled_dot_product_attention", "residual_layer_norm": "layer_norm",
     "rounding_layer_norm": "layer_norm", "row_layer_norm": "layer_norm", "row_rms_norm": "rms_norm", "rounding_rms_norm": "rms_norm",
     "third_power": "pow", "moved": "clone", "id_counts": "embedding", "share_counts": "embedding", "ones_of": "dropout",
-    "placed_ids": "gather", **INTERNAL_OF_ARRAYS,
+    "drawn_ids": "dropout", "placed_ids": "gather", **INTERNAL_OF_ARRAYS,
     **INTERNAL_OF_SHAPES, **INTERNAL_OF_LINALG,
     **INTERNAL_OF_SPATIAL,
     **INTERNAL_OF_POSITIONS,

@@ -120,8 +120,7 @@ def drawn(shape: Any, device: Any, generator: Any, dtype: Any = float32) -> Any:
 
 def checked_share(name: str, p: Any, most: float = 1.0, advice: str = "numbers that are") -> Any:
     """Probabilities as floats, none of which is NaN, below 0 or above `most`. Raises ValueError with the position of one that is."""
-    p = Tensor.of(name, p)
-    p = p if p.dtype in FLOATS else cast(p, float32)
+    p = cast(p, float32) if (p := Tensor.of(name, p)).dtype not in FLOATS else p
     text = f"{name}: no probability: element {{1}} is not from 0 to {most}. Use {advice}."
     check_ids(p, 0, 0, text, error=ValueError, found=share_counts(widened(p), most))
     return p
@@ -187,6 +186,21 @@ def categorical(logits: Any, axis: int = -1, generator: Any = None) -> Any:
     return argmax(add(logits, noise), axis=axis)
 
 
+@custom(inputs=1, kind="as is", title="multinomial", internal=True)
+def drawn_ids(p, many=1, replacement=False, generator=None):
+    """Ids drawn from each row. Raises ValueError for what is no probability, and rows with too few above 0."""
+    p = checked_share("multinomial", p, math.inf)
+    rows, least = reshape(widened(p), (-1, p.shape[-1])), 1 if replacement else many
+    text = f"multinomial: too few that can be drawn: {{}} above 0 in row {{}}, {least} needed. Use other rows, or fewer numbers."
+    check_ids(count_nonzero(rows, axis=1), least, p.shape[-1] + 1, text, error=ValueError)
+    if replacement:
+        sums = cumsum(cast(rows, float64), 1)
+        ids = searchsorted(sums, mul(drawn((rows.shape[0], many), p.device, generator, float64), sums[:, -1:]), side="right")
+    else:
+        ids = topk(div(rows, exponentials(rows.shape, p.device, generator, rows.dtype)), many, 1).indices
+    return reshape(ids, (*p.shape[:-1], many))
+
+
 @composed
 def multinomial(probs: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
     """Ids (int64) drawn with probabilities proportional to each row of `probs`, with or without putting them back. As PyTorch's.
@@ -194,22 +208,11 @@ def multinomial(probs: Any, num_samples: int, replacement: bool = False, generat
     ValueError for numbers that are no probabilities, and rows with too few above 0.
     >>> fp.multinomial(fp.tensor([0.0, 1.0]), 3, replacement=True).tolist()
     [1, 1, 1]"""
-    p, many = checked_share("multinomial", probs, math.inf), checked_int("multinomial", "num_samples", num_samples)
+    p, many = Tensor.of("multinomial", probs), checked_int("multinomial", "num_samples", num_samples)
     if p.ndim not in (1, 2) or not p.shape[-1] or many < 1 or (not replacement and many > p.shape[-1]):
-        raise ShapeError(
-            f"multinomial: cannot draw {many} from {p.shape}. Use rows of probabilities, replacement=True for more than they have."
-        )
-    rows = reshape(widened(p.detach()), (-1, p.shape[-1]))
-    least = 1 if replacement else many
-    text = f"multinomial: too few that can be drawn: {{}} above 0 in row {{}}, {least} needed. Use other rows, or fewer numbers."
-    check_ids(count_nonzero(rows, axis=1), least, p.shape[-1] + 1, text, error=ValueError)
-    if replacement:
-        sums = cumsum(cast(rows, float64), 1)
-        found = mul(drawn((rows.shape[0], many), p.device, generator, float64), sums[:, -1:])
-        ids = searchsorted(sums, found, side="right")
-    else:
-        ids = topk(div(rows, exponentials(rows.shape, p.device, generator, rows.dtype)), many, 1).indices
-    return reshape(ids, (*p.shape[:-1], many))
+        text = f"multinomial: cannot draw {many} from {p.shape}. Use rows of probabilities, replacement=True for more than they have."
+        raise ShapeError(text)
+    return drawn_ids(p.detach(), many, bool(replacement), generator)
 
 
 # ---- other distributions ---------------------------------------------------------------------------------------------------------------
