@@ -131,12 +131,13 @@ def call_depthwise(way: Any, x: Array, w: Array, b: Any, g: Array, *geometry: An
     size = conv_sizes(x.shape, w.shape, *geometry)
     y, dx = blank(*g.shape, dtype=dtype), blank(*x.shape, dtype=dtype)
     for back in (False, True):
-        plan = depthwise.plan_of(size, back, lines)._replace(workers=3)
-        space, offsets = blank(3 * plan.space, dtype=dtype), depthwise.taps(size, plan.wide)
+        plan, lists = depthwise.plan_of(tuple(size), back, lines)
+        plan = plan._replace(workers=3)
+        space = blank(3 * plan.space, dtype=dtype)
         if back:
-            run(depthwise.conv2d_dx_depthwise, way, dx, space, g, w, table(*size), table(*offsets[::-1]), table(*plan))
+            run(depthwise.conv2d_depthwise, way, dx, space, g, w, w, table(*plan), lists, False)
         else:
-            run(depthwise.conv2d_depthwise, way, y, space, x, w, b, table(*size), table(*offsets), table(*plan), True)
+            run(depthwise.conv2d_depthwise, way, y, space, x, w, b, table(*plan), lists, True)
     return [y, dx]
 
 

@@ -1,138 +1,149 @@
-"""Convolution where each channel has a window of its own (depthwise): weighted sums of runs in place of products.
+"""Convolution where each channel has a window of its own (depthwise): weighted sums in place of products, LANES planes side by side.
 
-A product would have one row: to lay out columns for it takes longer than the sums. Here vectors of neighbouring results stay in registers
-while the taps are added, each `offsets` further in a room: the lines of one channel that a tile of whole lines sees. Between two lines lies
-padding for both, so where windows move one line at a time all lines of a tile are one run; what falls between lines is not used. The
-gradient of x is the same sum over the cotangents, zeros between them where windows are steps apart, with the taps in reverse order. The
-gradient of the weight is that of listed_conv.py.
+A plane is one channel of an image. A worker turns the lines of some planes that a strip of results sees, so that a vector holds one pixel
+of each, and puts them between padding. Eight results stay in registers while the taps are added, which read a vector for each. The gradient
+of x is made of the same sums over cotangents: pixels that windows, steps apart, see by the same taps are of one kind. Taps that see padding
+above or below are left out. The gradient of the weight is that of listed_conv.py.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from ....core.words import real
 from ..loops.moves import taps_vectors
 from ..loops.runs import fill_run
+from ..products.gemm import turn_matrix
 from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
 from ..runtime.processor import tile
 from ..runtime.settings import most_threads
 from .windows import copy_line
 
-LANES = tile(4).lanes  # numbers of a vector
-SLACK = 4 * LANES  # read and written beyond a run, at most
-NUMBERS = 1 << 12  # of a channel's lines at once: they stay in the nearest cache
+LANES = tile(4).lanes  # planes side by side: the numbers of a vector
+TOGETHER = 8  # results of a line in registers: so many hide each other's latency
+NUMBERS = 3 << 15  # of a worker's scratch: 384 KB of float32, within a core's own cache
 
 
-class DepthwisePlan(NamedTuple):
-    """lines of results at once; numbers from line to line of a room; workers; a worker's scratch, and how much of it are results."""
+# Planes, channels, groups of planes of different weights; rows and columns of results, and of what they see; windows' steps from result to
+# result, kinds of rows and columns of results; what a row's number is shifted by. Of a room: its first and last line beside a base, the
+# padding before its lines, their length. Lines of results at once, strips of so many, workers, a worker's scratch.
+DepthwisePlan = namedtuple(
+    "DepthwisePlan",
+    "planes channels period rows columns high across down beside kinds kinds_beside shift above below left wide lines strips workers space",
+)
 
-    lines: int
-    wide: int
-    workers: int
-    space: int
-    results: int
+
+def kinds_of(sizes: Any, back: bool) -> list[Any]:
+    """For each kind of results what it sees: (tap, line beside the base) of each line, in one direction, (tap, column) of each column."""
+    kh, kw, down, beside, _, left, apart, aside = sizes[6:14]
+    if not back:
+        return [([(i, i * apart) for i in range(kh)], [(j, j * aside - left) for j in range(kw)])]
+    rows = [[(i, (kind - i * apart) // down) for i in range(kh) if (kind - i * apart) % down == 0] for kind in range(down)]
+    seen = [[(j, kind + left - j * aside) for j in range(kw)] for kind in range(beside)]
+    return [(r, [(j, at // beside) for j, at in c if at % beside == 0]) for r in rows for c in seen]
 
 
-def plan_of(sizes: Any, back: bool, lines: int = 0) -> DepthwisePlan:
-    """The plan for results, or with `back` for the gradient of x; `lines` at once, or as many as suit."""
-    rows, step, before, padding = sizes[2 if back else 14], 1 if back else sizes[8], (sizes[6] - 1) * sizes[12], sizes[11]
-    shared = max(0, (sizes[7] - 1) * sizes[13] - padding) if back else padding
-    wide = sizes[3] + (sizes[7] - 1) * sizes[13] - shared if back else sizes[3] + shared
-    lines = lines or max(1, min(rows, NUMBERS // max(1, wide * step)))
-    across = sizes[3] if back else (sizes[15] - 1) * sizes[9] + 1
-    results = (lines - 1) * wide + across + SLACK
-    space = results + ((lines - 1) * step + before + 1) * wide + shared + SLACK
-    return DepthwisePlan(lines, wide, min(sizes[0] * sizes[1], most_threads()), space, results)
+@lru_cache(4096)
+def plan_of(sizes: Any, back: bool, lines: int = 0) -> tuple[DepthwisePlan, np.ndarray]:
+    """The plan for results, or with `back` for the gradient of x, and for each kind where its taps are, how many lines they see, how many
+    of a line; then of each line its place, of each tap where it sees, and where its weight is. `lines` at once, or as many as suit."""
+    (n, channels, h, w), (kh, kw, down, beside, top), (oh, ow) = sizes[:4], sizes[6:11], sizes[14:]
+    found = kinds_of(sizes, back)
+    rows, columns, high, across = (h, w, oh, ow) if back else (oh, ow, h, w)
+    step, kinds, shift = ((1, 1), (down, beside), top) if back else ((down, beside), (1, 1), -top)
+    lows, places = [line for r, _ in found for _, line in r], [place for _, c in found for _, place in c]
+    before, most = max(0, -min(places)), max(-(-columns // kinds[1]), TOGETHER)
+    wide = before + max(across, max(places) + (most - 1) * step[1] + 1)
+    halo = max(lows) - min(lows) + 2
+    each = (step[0] * (across + wide)) // kinds[0] + columns + 1
+    lines = lines or max(1, min(rows, (NUMBERS // LANES - halo * (across + wide)) // each))
+    span = ((lines - 1) * step[0]) // kinds[0] + halo
+    space = LANES * (kh * kw + 1 + span * (across + wide) + wide + lines * columns + TOGETHER * kinds[1])
+    strips, groups = -(-rows // lines), -(-n * channels // LANES)
+    period, workers = channels // LANES if channels % LANES == 0 else groups, min(groups * strips, most_threads())
+    shape = rows, columns, high, across, *step, *kinds, shift, min(lows), max(lows), before, wide, lines
+    plan = DepthwisePlan._make((n * channels, channels, period, *shape, strips, workers, space))
+    head, rest = list[int](), list[int]()
+    for r, c in found:
+        head += [3 * len(found) + len(rest), len(r), len(c)]
+        rest += [line for _, line in r]
+        rest += [LANES * (line * wide + before + place) for _, line in r for _, place in c]
+        rest += [LANES * (1 + i * kw + j) for i, _ in r for j, _ in c]
+    return plan, table(tuple(head + rest))
 
 
 @loop
-def conv2d_depthwise(part, y, space, x, w, b, sizes, offsets, plan, has_bias):
-    """y = w * x + b. Items: image, channel."""
-    lines, wide, rows, columns, step = plan[0], plan[1], sizes[14], sizes[15], sizes[8]
-    items, taps, across = sizes[0] * sizes[1], offsets.size, (sizes[15] - 1) * sizes[9] + 1
-    for worker in tasks(part, plan[2]):
-        own = space[worker * plan[3] : (worker + 1) * plan[3]]
-        sums, room = own[: plan[4]], own[plan[4] :]
-        fill_run(room, 0.0)  # the padding; what else is here changes
-        for plane in range(worker * items // plan[2], (worker + 1) * items // plan[2]):
-            channel = plane % sizes[1]
-            start = real(b[channel]) if has_bias else real(0.0)
-            for first in range(0, rows, lines):
-                some = min(lines, rows - first)
-                put_plane(room, x, plane, sizes, wide, first * step - sizes[10], (some - 1) * step + (sizes[6] - 1) * sizes[12] + 1)
-                if step == 1:
-                    weigh(sums, room, 0, offsets, w, channel * taps, start, (some - 1) * wide + across)
-                for r in range(some):
-                    if step > 1:
-                        weigh(sums, room, r * step * wide, offsets, w, channel * taps, start, across)
-                    copy_line(y, (plane * rows + first + r) * columns, sums, r * wide if step == 1 else 0, sizes[9], columns)
+def conv2d_depthwise(part, y, space, x, w, b, plan, lists, has_bias):
+    """y = w * x + b. Items: some planes, strip of results; those of the same weights follow each other."""
+    planes, channels, period, rows, columns, high, across = plan[0], plan[1], plan[2], plan[3], plan[4], plan[5], plan[6]
+    lines, strips, taps = plan[16], plan[17], w.size // channels
+    groups = (planes + LANES - 1) // LANES
+    items, times = groups * strips, max(1, groups // max(1, period))
+    for worker in tasks(part, plan[18]):
+        own, last = space[worker * plan[19] : (worker + 1) * plan[19]], -1
+        weights, rest = own[: (taps + 1) * LANES], own[(taps + 1) * LANES :]
+        sums = rest[: (lines * columns + TOGETHER * plan[10]) * LANES]
+        room = rest[sums.size :]
+        fill_run(rest, 0.0)  # the padding, among what changes
+        for item in range(worker * items // plan[18], (worker + 1) * items // plan[18]):
+            group, first = item // strips % times * period + item // strips // times, item % strips * lines
+            plane, some = group * LANES, min(lines, rows - first)
+            many = min(LANES, planes - plane)
+            if plane % channels != last:
+                put_weights(weights, w, b, plane, many, channels, taps, has_bias)
+                last = plane % channels
+            top = max(0, (first * plan[7] + plan[11]) // plan[9] + plan[12])
+            seen = max(0, min(high, ((first + some - 1) * plan[7] + plan[11]) // plan[9] + plan[13] + 1) - top)
+            dense = room[room.size - seen * across * LANES :]
+            put_lines(room, dense, x, (plane * high + top) * across, many, high * across, seen, plan)
+            for r in range(some):
+                weigh_line(sums, room, weights, lists, plan, first + r, r, top)
+            turn_matrix(some * columns, many, sums, 0, LANES, y, (plane * rows + first) * columns, rows * columns)
 
 
-@loop
-def conv2d_dx_depthwise(part, dx, space, g, w, sizes, offsets, plan):
-    """Gradient of x. Items as above."""
-    lines, wide, h, width = plan[0], plan[1], sizes[2], sizes[3]
-    items, taps = sizes[0] * sizes[1], offsets.size
-    for worker in tasks(part, plan[2]):
-        own = space[worker * plan[3] : (worker + 1) * plan[3]]
-        sums, room = own[: plan[4]], own[plan[4] :]
-        fill_run(room, 0.0)
-        for plane in range(worker * items // plan[2], (worker + 1) * items // plan[2]):
-            for first in range(0, h, lines):
-                some = min(lines, h - first)
-                put_spread(room, g, plane, sizes, wide, first, some)
-                weigh(sums, room, 0, offsets, w, plane % sizes[1] * taps, 0.0, (some - 1) * wide + width)
-                for r in range(some):
-                    copy_line(dx, (plane * h + first + r) * width, sums, r * wide, 1, width)
+def put_weights(weights, w, b, plane, many, channels, taps, has_bias):
+    """The biases of these planes, then for each tap their weights."""
+    i = 0
+    while i < many:
+        first = (plane + i) % channels
+        some = min(many - i, channels - first)
+        for k in range(some):
+            weights[i + k] = b[first + k] if has_bias else 0.0
+        turn_matrix(some, taps, w, first * taps, taps, weights, LANES + i, LANES)
+        i += some
 
 
-def put_plane(room, x, plane, sizes, wide, top, lines):
-    """A room's lines of a channel, from `top` of the image on; what is padding at their sides stays zero."""
+def put_lines(room, dense, x, start, many, apart, lines, plan):
+    """Lines of channels, side by side, between their padding."""
+    turn_matrix(many, lines * plan[6], x, start, apart, dense, 0, LANES)
     for line in range(lines):
-        y, place = top + line, line * wide + sizes[11]
-        if 0 <= y < sizes[2]:
-            copy_line(room, place, x, (plane * sizes[2] + y) * sizes[3], 1, sizes[3])
-        else:
-            fill_run(room[place : place + sizes[3]], 0.0)
+        copy_line(room, (line * plan[15] + plan[14]) * LANES, dense, line * plan[6] * LANES, 1, plan[6] * LANES)
 
 
-def put_spread(room, g, plane, sizes, wide, first, lines):
-    """A room for so many lines of the image from `first`: the cotangents of what they gave to, as far apart as windows step. Windows that
-    see only padding are left out."""
-    step, columns, before, left = sizes[9], sizes[15], (sizes[6] - 1) * sizes[12], (sizes[7] - 1) * sizes[13] - sizes[11]
-    low = max(0, -left + step - 1) // step
-    high = max(low, min(columns, (wide - 1 - left) // step + 1))
-    for line in range(lines + before):
-        y, to = first + line + sizes[10] - before, line * wide + left + low * step
-        if y < 0 or y % sizes[8] > 0 or y // sizes[8] >= sizes[14]:
-            fill_run(room[to : to + (high - low) * step], 0.0)
-            continue
-        at = (plane * sizes[14] + y // sizes[8]) * columns + low
-        if step == 1:
-            copy_line(room, to, g, at, 1, high - low)
-        else:
-            for t in range(np.uintp(high - low)):
-                room[np.uintp(to) + t * np.uintp(step)] = g[np.uintp(at) + t]
-
-
-def weigh(out, room, start, offsets, w, own, value, count):
-    """`count` numbers of out, and what fills the last vector, = value + the sum over taps of their weight, from w[own] on, times what they
-    see. Eight sums hide each other's latency."""
-    t = 0
-    while t < count:
-        if count - t > 4 * LANES:
-            taps_vectors(out, t, room, start + t, offsets, w, own, value, LANES, 8)
-            t += 8 * LANES
-        elif count - t > LANES:
-            taps_vectors(out, t, room, start + t, offsets, w, own, value, LANES, 4)
-            t += 4 * LANES
-        else:
-            taps_vectors(out, t, room, start + t, offsets, w, own, value, LANES, 1)
-            t += LANES
+def weigh_line(sums, room, weights, lists, plan, row, r, top):
+    """Row r of the sums. `top`: which line is the first in the room. The last eight of a line may be made twice, or lie beyond it."""
+    base, kind = divmod(row * plan[7] + plan[11], plan[9])
+    for k in range(plan[10]):
+        at = 3 * (kind * plan[10] + k)
+        begin, lines, each = lists[at], lists[at + 1], lists[at + 2]
+        low, high = 0, lines
+        while low < high and not 0 <= base + lists[begin + low] < plan[5]:
+            low += 1
+        while low < high and not 0 <= base + lists[begin + high - 1] < plan[5]:
+            high -= 1
+        seen = lists[begin + lines + low * each : begin + lines + high * each]
+        places = lists[begin + lines + (lines + low) * each : begin + lines + (lines + high) * each]
+        start, count = (base - top) * plan[15] * LANES, (plan[4] - k + plan[10] - 1) // plan[10]
+        for t in range(0, count, TOGETHER):
+            c = max(0, min(t, count - TOGETHER))
+            taps_vectors(
+                sums, (r * plan[4] + k + c * plan[10]) * LANES, plan[10] * LANES, room, start + c * plan[8] * LANES, plan[8] * LANES, seen,
+                weights, places, LANES, TOGETHER,
+            )  # fmt: skip
 
 
 # ---- how they are launched ----
@@ -140,18 +151,8 @@ def pays(sizes: Any) -> bool:
     return sizes[1] == sizes[4] == sizes[5]
 
 
-def taps(sizes: Any, wide: int) -> list[int]:
-    """Where each tap sees the first position, in a room of lines so wide."""
-    return [i * sizes[12] * wide + j * sizes[13] for i in range(sizes[6]) for j in range(sizes[7])]
-
-
-def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
-    (x, w, b), plan = ins, plan_of(sizes, False)
-    consts = table(sizes), table(tuple(taps(sizes, plan.wide))), table(plan), b is not None
-    go(conv2d_depthwise, (*outs, go.empty(plan.workers * plan.space)), (x, w, w if b is None else b), consts, work=work)
-
-
-def conv_dx(go: Any, outs: Any, ins: Any, sizes: Any, work: int) -> None:
-    plan = plan_of(sizes, True)
-    consts = table(sizes), table(tuple(taps(sizes, plan.wide)[::-1])), table(plan)
-    go(conv2d_dx_depthwise, (*outs, go.empty(plan.workers * plan.space)), ins, consts, work=work)
+def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, back: bool = False) -> None:
+    (x, w, *b), (plan, lists) = ins, plan_of(tuple(sizes), back)
+    has_bias = bool(b) and b[0] is not None
+    scratch = go.empty(plan.workers * plan.space)
+    go(conv2d_depthwise, (*outs, scratch), (x, w, b[0] if has_bias else w), (table(plan), lists, has_bias), work=work)

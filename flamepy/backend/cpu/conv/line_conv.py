@@ -25,7 +25,6 @@ from ..products.listed import VECTOR, gemm_listed
 from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
 from ..runtime.settings import most_threads
-from . import depthwise
 from .windows import copy_line
 
 FEW = 32  # output channels: of so many on listed_conv.py is faster
@@ -64,7 +63,8 @@ def line_plan(sizes: Sequence[int]) -> LinePlan:
 def places(sizes: Sequence[int], plan: LinePlan, order: int) -> tuple[int, ...]:
     """Where in a room each tap of each channel sees the first position, in bytes. order: 1, or -1 for the last tap first."""
     wide, down = sizes[3] + sizes[11], plan.rows + (sizes[6] - 1) * sizes[12]
-    return tuple([4 * (c * down * wide + tap) for c in range(plan.channels) for tap in depthwise.taps(sizes, wide)[::order]])
+    taps = [i * sizes[12] * wide + j * sizes[13] for i in range(sizes[6]) for j in range(sizes[7])]
+    return tuple([4 * (c * down * wide + tap) for c in range(plan.channels) for tap in taps[::order]])
 
 
 @loop

@@ -3,8 +3,9 @@
     as_stored(x)                               x as kernels see it that move numbers without looking at them: 16-bit floats as integers
     copy_vector(out, at, x, start, count)      out[at : at + count] = x[start : start + count]; numbers of one size
     add_vector(out, at, x, start, count)       out[at : at + count] += x[start : start + count]; floats of one type
-    taps_vectors(out, at, x, start, offsets, w, own, value, count, vectors)
-        out[at : at + vectors * count] = value + the sum over t of w[own + t] * x[start + offsets[t]] and what follows; floats of one type
+    taps_vectors(out, at, apart, x, start, step, offsets, w, places, count, vectors)
+        `vectors` of out, `apart` from at on, = the first vector of w + the sum over t of that at places[t] times those of x, `step` apart
+        from start + offsets[t] on; floats of one type
 
 `count` is written as a number, 4, 8 or 16: it is the length of a vector. So is `vectors`: as many sums are in registers.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -37,12 +37,13 @@ def add_vector(out, at, x, start, count):
     out[int(at) : int(at) + count] += x[int(start) : int(start) + count]
 
 
-def taps_vectors(out, at, x, start, offsets, w, own, value, count, vectors):
+def taps_vectors(out, at, apart, x, start, step, offsets, w, places, count, vectors):
     """The word in plain Python."""
-    total = np.full(vectors * count, value, out.dtype)
-    for t in range(offsets.size):
-        total += w[int(own) + t] * x[int(start) + offsets[t] : int(start) + offsets[t] + vectors * count]
-    out[int(at) : int(at) + vectors * count] = total
+    for v in range(vectors):
+        total, seen = w[:count].copy(), int(start) + v * int(step)
+        for offset, place in zip(offsets, places, strict=True):
+            total += w[place : place + count] * x[seen + offset : seen + offset + count]
+        out[int(at) + v * int(apart) : int(at) + v * int(apart) + count] = total
 
 
 @intrinsic
@@ -65,11 +66,6 @@ class Run:
 
     def store(self, value: Any, at: Any) -> None:
         self.builder.store(value, self.place(at, self.kind), align=self.size)
-
-    def spread(self, number: Any) -> Any:
-        builder, index = self.builder, ir.IntType(32)
-        one = builder.insert_element(ir.Constant(self.kind, ir.Undefined), number, ir.Constant(index, 0))
-        return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(index, self.kind.count), [0] * self.kind.count))
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         name = f"llvm.fmuladd.v{self.kind.count}f{8 * self.size}"
@@ -98,25 +94,28 @@ def added_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any)
 
 
 @intrinsic(prefer_literal=True)
-def summed_taps(typing, out, at, x, start, offsets, w, own, value, count, vectors):  # type: ignore[no-untyped-def]
+def summed_taps(typing, out, at, apart, x, start, step, offsets, w, places, count, vectors):  # type: ignore[no-untyped-def]
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, source, one, further = (
-            Run(context, builder, kind, args[i], n)
-            for i, kind, n in ((0, out, count.literal_value), (2, x, count.literal_value), (5, w, 1), (4, offsets, 1))
-        )
-        places = [ir.Constant(args[1].type, v * count.literal_value) for v in range(vectors.literal_value)]
-        totals = [cgutils.alloca_once_value(builder, to.spread(args[7])) for _ in places]
-        with cgutils.for_range(builder, context.make_array(offsets)(context, builder, args[4]).nitems) as loop:
-            weight = to.spread(builder.load(builder.gep(one.data, [builder.add(args[6], loop.index)])))
-            seen = builder.add(args[3], builder.load(builder.gep(further.data, [loop.index])))
-            for place, total in zip(places, totals, strict=True):
-                builder.store(to.multiply_add(weight, source.load(builder.add(seen, place)), builder.load(total)), total)
-        for place, total in zip(places, totals, strict=True):
-            to.store(builder.load(total), builder.add(args[1], place))
+        to, source, weights = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (3, x), (7, w)))
+        further, own = (Run(context, builder, kind, args[i], 1) for i, kind in ((6, offsets), (8, places)))
+        near = ir.Constant(args[1].type, count.literal_value)
+        totals = [cgutils.alloca_once_value(builder, weights.load(near.type(0))) for _ in range(vectors.literal_value)]
+        with builder.if_else(builder.icmp_unsigned("==", args[5], near)) as branches:
+            for branch, step in zip(branches, (near, args[5]), strict=True):  # neighbours at addresses that are known: no additions
+                with branch, cgutils.for_range(builder, context.make_array(offsets)(context, builder, args[6]).nitems) as loop:
+                    weight = weights.load(builder.load(builder.gep(own.data, [loop.index])))
+                    seen = builder.add(args[4], builder.load(builder.gep(further.data, [loop.index])))
+                    for total in totals:
+                        builder.store(to.multiply_add(weight, source.load(seen), builder.load(total)), total)
+                        seen = builder.add(seen, step)
+        at = args[1]
+        for total in totals:
+            to.store(builder.load(total), at)
+            at = builder.add(at, args[2])
         return context.get_dummy_value()
 
     literal = isinstance(count, types.IntegerLiteral) and isinstance(vectors, types.IntegerLiteral)
-    signature = types.void(out, types.uint64, x, types.uint64, offsets, w, types.uint64, out.dtype, count, vectors)
+    signature = types.void(out, *(types.uint64,) * 2, x, *(types.uint64,) * 2, offsets, w, places, count, vectors)
     return (signature, code) if literal else None
 
 

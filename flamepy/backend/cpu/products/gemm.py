@@ -286,7 +286,7 @@ def compiled_turn(itemsize: int) -> Any:
     turn_halves = njit(**{**INNER, "forceinline": False})(halves.turn_halves)
 
     def turn_matrix_word(rows, cols, a, a_off, lda, c, c_off, ldc):
-        if a.itemsize != itemsize:
+        if a.itemsize != itemsize or c.itemsize != itemsize:
             turn_halves(rows, cols, a, a_off, lda, c, c_off, ldc)
             return
         call(
