@@ -332,3 +332,20 @@ def test_several_tensors_as_index_are_not_read_by_the_host(device: str) -> None:
     leaf = fp.tensor(x, requires_grad=True)
     back = leaf[keys[0], keys[0]].sum().backward()[leaf].numpy()
     assert back.sum(-1).tolist() == [[4, 0, 0], [0, 4, 4]]
+
+
+def test_tensors_beside_numbers_and_slices_are_not_read_by_the_host(device: str) -> None:
+    x, a, b = np.arange(120, dtype=F32).reshape(2, 3, 4, 5), np.array([1, 0, -1]), np.array([[2], [-3]])
+    every, t = slice(None), fp.tensor(x, requires_grad=True)
+    keys: list[Any] = [
+        (a, 1, a), (every, a), (..., a), (every, a, b), (1, a), (every, None, a, every, slice(1, None, 2)), (a, b), (every, 0, a, b),
+        (every, every, a, -1),
+    ]  # fmt: skip
+    step = fp.capture(lambda first, second: [t[tuple([first if k is a else second if k is b else k for k in key])] for key in keys])
+    for _ in range(3):
+        for key, y in zip(keys, step(fp.tensor(a), fp.tensor(b)), strict=True):
+            np.testing.assert_array_equal(y.numpy(), x[key])
+    for key in keys:
+        want = np.zeros(x.shape)
+        np.add.at(want, key, 1)
+        assert t[key].sum().backward()[t].tolist() == want.tolist()

@@ -219,3 +219,12 @@ def test_rotary_is_a_rotation_of_half_and_interleaved_pairs() -> None:
 def test_what_does_not_fit_is_refused(call: Any, error: Any, text: str) -> None:
     with default_device("plain"), pytest.raises(error, match=text):
         call(fp.ones(2, 3, 8))
+
+
+def test_stacks_take_pytorchs_names() -> None:
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, 0.0)
+    stack = nn.TransformerEncoder(encoder_layer=encoder, num_layers=2, enable_nested_tensor=False, mask_check=False)
+    x = fp.randn(3, 1, 8)
+    np.testing.assert_array_equal(stack(x).numpy(), encoder(encoder(x)).numpy())
+    decoder = nn.TransformerDecoderLayer(8, 2, 16, 0.0)
+    np.testing.assert_array_equal(nn.TransformerDecoder(decoder_layer=decoder, num_layers=1)(x, x).numpy(), decoder(x, x).numpy())

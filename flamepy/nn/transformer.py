@@ -234,7 +234,12 @@ class Stack(Module):
 
 
 class TransformerEncoder(Stack):
-    """Layers that begin with the same numbers, as in PyTorch; PyTorch's nested tensors are not here, and change no result."""
+    """Layers that begin with the same numbers, as in PyTorch; its nested tensors and check of masks change no result: taken, not used."""
+
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True, mask_check: bool = True
+    ):  # fmt: skip
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None) -> Any:
         """src as a layer takes it -> the same shape."""
@@ -243,6 +248,9 @@ class TransformerEncoder(Stack):
 
 class TransformerDecoder(Stack):
     """Layers that begin with the same numbers, as in PyTorch."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
         self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,

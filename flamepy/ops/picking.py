@@ -1,8 +1,8 @@
 """Elements picked by integers and masks: x[...] in general, index_select, gather; gradients of rows that were picked, written where they
 belong.
 
-An index that is not basic becomes a list of row numbers and a row copy. One integer index is checked and turned into row numbers by
-kernels, without a look at it from the host; bool masks and several index arrays are worked out by NumPy.
+An index that is not basic becomes a list of row numbers and a row copy. Integers side by side are checked and turned into row
+numbers by kernels, without a look at them from the host; bool masks and what slices part are worked out by NumPy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..core.methods import uploaded
 from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis, titled
 from ..core.ops.copy import cast, copy_into
-from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, placed_ids, rows_added, rows_at
+from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, is_integer, placed_ids, rows_added, rows_at
 from ..core.ops.pointwise import add
-from ..core.ops.shape import reshape, sliced
+from ..core.ops.shape import broadcast_to, reshape, sliced
 from ..core.tensor import Tensor
-from ..dtypes import INTEGERS, int64
+from ..dtypes import int64
 
 KEPT = 1 << 12  # numbers of a row that is made once
 
@@ -144,23 +144,38 @@ def getitem(x: Any, key: Any) -> Any:
             mask, rest = k.numpy() if isinstance(k, Tensor) else k, x.shape[k.ndim :]
             held = uploaded(mask.ravel().nonzero()[0], x.device)
             return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
-    tensors = 1 < len(keys) <= x.ndim and all([isinstance(k, Tensor) and k.dtype in INTEGERS for k in keys])
-    if tensors and len({k.shape for k in keys}) == 1:
-        rows, n = integers("index", keys[0], x.device), x.shape[0]
-        for axis in range(1, len(keys)):
-            rows = rows_of(rows, integers("index", keys[axis], x.device), n, x.shape[axis], axis, x.shape)
-            n *= x.shape[axis]
-        rest = x.shape[len(keys) :]
-        return rows_at(x, rows, math.prod(rest), (*keys[0].shape, *rest))
-    numpy_keys = tuple([index_array(k) for k in keys])
-    if found := leading_rows(x.shape, numpy_keys):
-        (rows, shape), rest = found, x.shape[len(keys) :]
-        return rows_at(x, integers("index", rows, x.device), math.prod(rest), (*shape, *rest))
+    keys = tuple([index_array(k) for k in keys])
+    if (y := beside_slices(x, keys)) is not None:
+        return y
     try:
-        flat = np.arange(x.size).reshape(x.shape)[numpy_keys]
+        flat = np.arange(x.size).reshape(x.shape)[tuple([np.asarray(k) if isinstance(k, Tensor) else k for k in keys])]
     except IndexError as problem:
         raise IndexOutOfRange(f"index: {problem}: shape {x.shape}. Use indices inside the shape.") from None
     return rows_at(x, integers("index", flat.ravel(), x.device), 1, flat.shape)
+
+
+def beside_slices(x: Any, keys: tuple) -> Any:
+    """x[keys] of integer arrays side by side, with ints, among slices, None and ...: what is basic, then rows of their axes. Else None."""
+    arrays = [k for k in keys if isinstance(k, Tensor | np.ndarray)]
+    plain = tuple([slice(None) if isinstance(k, Tensor | np.ndarray) else k for k in keys])
+    at = [i for i, k in enumerate(keys) if isinstance(k, Tensor | np.ndarray) or is_integer(k)]
+    if not arrays or not is_basic(plain) or at[-1] - at[0] >= len(at) or any([k.dtype.kind == "b" for k in arrays]):
+        return None
+    try:
+        picked = np.broadcast_shapes(*[k.shape for k in arrays])
+    except ValueError:
+        return None
+    hidden = x.ndim - 1 - len([k for k in plain if k is not None and k is not Ellipsis])
+    axis, x = at[0] + hidden * (Ellipsis in plain[: at[0]]), basic(x, plain)
+    same = [k if k.shape == picked else broadcast_to(k, picked) for k in [integers("index", k, x.device) for k in arrays]]
+    rows, n, rest = same[0], x.shape[axis], x.shape[axis + len(same) :]
+    if len(same) == 1:
+        return select_rows("index", x, axis, rows)
+    for a, ids in enumerate(same[1:], axis + 1):
+        rows, n = rows_of(rows, ids, n, x.shape[a], a, x.shape), n * x.shape[a]
+    if not axis:
+        return rows_at(x, rows, math.prod(rest), (*picked, *rest))
+    return select_rows("", reshape(x, (*x.shape[:axis], n, *rest)), axis, reshape(rows, picked))
 
 
 @custom(inputs=2, kind="as is", title="index", internal=True)
@@ -172,37 +187,17 @@ def rows_of(rows, ids, n=0, m=0, axis=1, shape=()):
     return add(placed_ids(rows, n, (ids.size,), (0,), m), placed_ids(ids, m, (ids.size,), (0,), 1))
 
 
-def leading_rows(shape: tuple[int, ...], keys: tuple) -> tuple[np.ndarray, tuple[int, ...]] | None:
-    """(row numbers, shape of what they pick) of integer arrays that index the first axes; None for others, and where one is out of
-    range."""
-    if any([not isinstance(k, np.ndarray) for k in keys]) or len(keys) > len(shape):
-        return None
-    kinds = {k.dtype.kind for k in keys}
-    try:
-        picked = np.broadcast_shapes(*[k.shape for k in keys])
-    except ValueError:
-        return None
-    if not kinds <= {"i", "u"} or any([k.size and not (-n <= k.min() and k.max() < n) for k, n in zip(keys, shape, strict=False)]):
-        return None
-    rows = np.zeros(picked, np.int64)
-    for k, n in zip(keys, shape, strict=False):
-        rows = rows * n + np.where(k < 0, k + n, k)
-    return rows.ravel(), picked
-
-
 class NoIndex(DTypeError, IndexOutOfRange):
     """A key that holds no integers: a TypeError as for other types that do not fit, and an IndexError as in NumPy."""
 
 
 def index_array(key: Any) -> Any:
-    if isinstance(key, Tensor):
-        key = key.numpy()
     if isinstance(key, list | tuple | np.ndarray):
         key = np.asarray(key)
         if key.size == 0 and key.dtype.kind == "f":
             key = key.astype(np.int64)
-        if key.dtype.kind not in "iub":
-            raise NoIndex(f"index: not integers or bools: {key.dtype}. Cast the index to int64.")
+    if isinstance(key, Tensor | np.ndarray) and key.dtype.kind not in "iub":
+        raise NoIndex(f"index: not integers or bools: {key.dtype}. Cast the index to int64.")
     return key
 
 
