@@ -265,7 +265,7 @@ class CallRecorder(Recorder):
         rest = iter(range(self.count + len(fresh), self.count + len(fresh) + len(made.constants)))
         made.places = [next(rest) if p is None or not whole else p.number for p in places]
         held = [a for s in self.steps if isinstance(s, Step) for group in s[1:] for a in group if isinstance(a, Buffer)]
-        if self.looked or not whole or not all([b.fixed for b in held]):  # one from elsewhere may hold other numbers next time
+        if self.looked or not whole or (held and not all([b.fixed for b in held])):  # others may hold other numbers next time
             return False
         made.held = held
         made.does = len(self.steps) + len(fresh)
