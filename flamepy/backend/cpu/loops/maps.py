@@ -36,6 +36,7 @@ def at(typing: Any, x: Any, i: Any) -> Any:
     return item.return_type(x, types.intp), code
 
 
+LARGEST = np.iinfo(np.int64).max
 SIDE = 128  # rows side by side that a body takes at once, no more than RUN
 NARROW = 24  # columns of rows that bodies take together, at most
 TURNED = 64  # rows turned at once, where they and what comes of them have no more numbers
@@ -106,7 +107,7 @@ def tri(part, out, x, rows, cols, k, upper):
 def row(part, *args):
     """F(r, *args) for each row r: the body of a softmax or a norm. The last two arguments are rows and cols."""
     for r in tasks(part, args[-2]):
-        F(r, *args)
+        F(r & LARGEST, *args)  # not negative, and known to be: as an index it needs no test
 
 
 @loop(reorders=True)
