@@ -79,15 +79,15 @@ def axes_prod_dx(g, x, axis, keepdims):
     """A long line is taken as columns, which are gone through side by side."""
     plan = reduction("prod", x.shape, axis, keepdims)
     outer, n, inner = plan.outer, plan.n, plan.inner
-    side = math.gcd(n, SIDE) if n >= LONG and inner == 1 else 1
+    side = math.gcd(n, 1 << n.bit_length() // 2) if n >= LONG and inner == 1 else 1
     rows = reshape(gathered(widened(x), plan), (outer, side, n // side) if side > 1 else (outer, n, inner))
-    found = others(rows)
+    g = reshape(g, (outer, 1, inner))
     if side > 1:
-        found = mul(found, reshape(others(reshape(axes_prod(rows, (1,)), (outer, n // side, 1))), (outer, 1, n // side)))
-    return regained(mul(found, reshape(g, (outer, 1, inner))), x.shape, plan)
+        g = mul(g, reshape(others(reshape(axes_prod(rows, (1,)), (outer, n // side, 1))), (outer, 1, n // side)))
+    return regained(mul(others(rows), g), x.shape, plan)
 
 
-SIDE, LONG = 1024, 1 << 14  # numbers of a column at most, of a line that is taken as columns at least
+LONG = 256  # numbers of a line that is taken as columns, at least
 
 
 def others(rows):
