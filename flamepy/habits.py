@@ -20,7 +20,7 @@ SPELT = {  # the same and less frequent ones: what each may stand for
     **{new: (old,) for new, old in ALIASES.items()}, "dims": ("axis", "axes"), "start_dim": ("start_axis",), "end_dim": ("end_axis",),
     "dim0": ("axis0",), "dim1": ("axis1",), "dim2": ("axis2",), "shifts": ("shift",), "diagonal": ("k",), "offset": ("k",),
     "unbiased": ("correction",), "chunks": ("pieces",), "split_size": ("sizes",), "split_size_or_sections": ("sizes",),
-    "query": ("q",), "key": ("k",), "value": ("v",), "size": ("shape",),
+    "query": ("q",), "key": ("k",), "value": ("v",),
 }  # fmt: skip
 IGNORED = {"out", "dtype"}  # numpy.sum(x) passes them to x.sum(), None where its caller gave none
 SCALED = {"add", "sub"}  # ops that take PyTorch's alpha=, which the second input is multiplied by

@@ -335,12 +335,11 @@ def test_an_option_has_one_value_whatever_its_names():
             twice()
 
 
-def test_sizes_pieces_and_queries_are_taken_by_pytorchs_names():
+def test_pieces_and_queries_are_taken_by_pytorchs_names():
     x, q = fp.tensor(X[0], device="plain"), fp.tensor(X[None], device="plain")
     for name in ("split_size", "split_size_or_sections"):
         assert [y.shape for y in fp.split(x, **{name: 2}, dim=0)] == [y.shape for y in x.split(2)]
     assert [y.tolist() for y in x.chunk(chunks=2, dim=-1)] == [y.tolist() for y in x.chunk(2, -1)]
-    assert fp.ones(2, 1, device="plain").expand(size=(2, 3)).shape == (2, 3)
     found = F.scaled_dot_product_attention(query=q, key=q, value=q)
     assert found.tolist() == F.scaled_dot_product_attention(q, q, q).tolist()
     for twice in (lambda: x.split(2, split_size=2), lambda: F.scaled_dot_product_attention(q, q, q, value=q)):
