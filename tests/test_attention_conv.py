@@ -432,3 +432,20 @@ def test_a_grid_of_nan_and_infinity_reads_the_ends(mode: str, outside: str, devi
         np.testing.assert_allclose(found[grid].numpy()[0, 0], [[0.0, 3.0]] * 3, 1e-6)
     one = F.grid_sample(x.detach()[..., :1], grid.detach(), mode, outside, align_corners=True)  # a single column
     assert np.isfinite(one.numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("length", "taps", "padding"), [(1100, 4, 3), (1023, 4, 3), (1500, 3, 1), (40, 9, 0)])
+def test_signals_with_a_window_for_each_channel(length: int, taps: int, padding: int, dtype: str) -> None:
+    """Long ones go by another kernel."""
+    rng = np.random.default_rng(0)
+    x, w, b = rng.standard_normal((2, 5, length)), rng.standard_normal((5, 1, taps)), rng.standard_normal(5)
+    given = [fp.tensor(t, dtype=dtype, device="cpu", requires_grad=True) for t in (x, w, b)]
+    y = F.conv1d(*given, padding=padding, groups=5)
+    seen = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (padding, padding))), taps, 2)
+    g = rng.standard_normal(y.shape)
+    found = (y * fp.tensor(g, dtype=dtype, device="cpu")).sum().backward()
+    dx = np.stack([[np.convolve(g[i, c], w[c, 0])[padding : padding + length] for c in range(5)] for i in range(2)])
+    want = (seen * w[None, :, :, :]).sum(-1) + b[:, None], dx, np.einsum("icpt,icp->ct", seen, g)[:, None], g.sum((0, 2))
+    for one, wanted in zip((y, *[found[t] for t in given]), want, strict=True):
+        np.testing.assert_allclose(one.numpy(), wanted, rtol=0, atol=(1e-12 if dtype == "float64" else 2e-5) * np.abs(wanted).max())

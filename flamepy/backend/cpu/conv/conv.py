@@ -97,7 +97,7 @@ def conv_dx_launcher(go, outs, ins, sizes):
         return bfloat_conv.conv_dx(go, outs, ins, sizes, work // 2)
     w = widened(go, w)
     if depthwise.pays(sizes):
-        return depthwise.conv(go, outs, (g, w), sizes, work, back=True)
+        return depthwise.conv(go, outs, (g, w, None), sizes, work, back=True)
     if is_pointwise(sizes, *outs, g):
         return pointwise(go, outs, (g, w, None), sizes, True, work)
     found = listed_conv.kinds(sizes)

@@ -21,12 +21,13 @@ from ..runtime.family import loop, table
 from ..runtime.parallel import tasks
 from ..runtime.processor import tile
 from ..runtime.settings import most_threads
+from . import line_conv
 from .windows import copy_line
 
 LANES = tile(4).lanes  # planes side by side: the numbers of a vector
 TOGETHER = 8  # results of a line in registers: so many hide each other's latency
 NUMBERS = 3 << 15  # of a worker's scratch: 384 KB of float32, within a core's own cache
-
+LONG = 1024  # results of a line
 
 # Planes, channels, groups of planes of different weights; rows and columns of results, and of what they see; windows' steps from result to
 # result, kinds of rows and columns of results; what a row's number is shifted by. Of a room: its first and last line beside a base, the
@@ -91,8 +92,7 @@ def conv2d_depthwise(part, y, space, x, w, b, plan, lists, has_bias):
         fill_run(rest, 0.0)  # the padding, among what changes
         for item in range(worker * items // plan[18], (worker + 1) * items // plan[18]):
             group, first = item // strips % times * period + item // strips // times, item % strips * lines
-            plane, some = group * LANES, min(lines, rows - first)
-            many = min(LANES, planes - plane)
+            plane, some, many = group * LANES, min(lines, rows - first), min(LANES, planes - group * LANES)
             if plane % channels != last:
                 put_weights(weights, w, b, plane, many, channels, taps, has_bias)
                 last = plane % channels
@@ -148,11 +148,11 @@ def weigh_line(sums, room, weights, lists, plan, row, r, top):
 
 # ---- how they are launched ----
 def pays(sizes: Any) -> bool:
-    return sizes[1] == sizes[4] == sizes[5]
+    alone = sizes[2] == 1 and sizes[15] >= LONG and line_conv.pays(sizes)  # one long line: turning it takes longer than its sums
+    return sizes[1] == sizes[4] == sizes[5] and not alone
 
 
 def conv(go: Any, outs: Any, ins: Any, sizes: Any, work: int, back: bool = False) -> None:
-    (x, w, *b), (plan, lists) = ins, plan_of(tuple(sizes), back)
-    has_bias = bool(b) and b[0] is not None
-    scratch = go.empty(plan.workers * plan.space)
-    go(conv2d_depthwise, (*outs, scratch), (x, w, b[0] if has_bias else w), (table(plan), lists, has_bias), work=work)
+    (x, w, b), (plan, lists) = ins, plan_of(tuple(sizes), back)
+    scratch, consts = go.empty(plan.workers * plan.space), (table(plan), lists, b is not None)
+    go(conv2d_depthwise, (*outs, scratch), (x, w, w if b is None else b), consts, work=work)
