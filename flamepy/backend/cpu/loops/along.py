@@ -11,7 +11,7 @@ from ..runtime.parallel import tasks
 from .maps import F, at
 from .runs import copy_run, fill_run, put_run
 
-LENGTH = 4096  # elements of a run that one task moves
+LENGTH, BRIEF = 4096, 8  # elements of a run that one task moves; ids of a line, from which on all are looked at before they are used
 
 
 @loop(launched=True)
@@ -23,14 +23,13 @@ def take_along(part, out, x, ids, n, m, inner):
     shared = ids.size == m
     if inner == 1 and m <= LENGTH:
         for o in tasks(part, out.size // m):
-            first = 0 if shared else o * m
-            take_line(out[o * m : o * m + m], x[o * n : o * n + n], ids[first : first + m])
+            take_line(out, o * m, m, x, o * n, n, ids, 0 if shared else o * m)
     elif inner == 1:
         blocks = (m + LENGTH - 1) // LENGTH
         for t in tasks(part, out.size // m * blocks):
             o, lo = t // blocks, t % blocks * LENGTH
             end, at, first = min(m, lo + LENGTH), o * m, 0 if shared else o * m
-            take_line(out[at + lo : at + end], x[o * n : o * n + n], ids[first + lo : first + end])
+            take_line(out, at + lo, end - lo, x, o * n, n, ids, first + lo)
     else:
         blocks = (inner + LENGTH - 1) // LENGTH
         for t in tasks(part, out.size // inner * blocks):
@@ -39,13 +38,14 @@ def take_along(part, out, x, ids, n, m, inner):
             take_beside(out[at + lo : at + end], x[r // m * n * inner + lo :], ids[at + lo : at + end], n, np.uintp(inner))
 
 
-def take_line(out, x, ids):
-    if outside(ids, x.size) == 0:
-        for i in range(out.size):
-            out[i] = x[np.uintp(ids[i])]
+def take_line(out, at, many, x, line, n, ids, first):
+    to, source, own = np.uintp(at), np.uintp(line), np.uintp(first)
+    if many >= BRIEF and outside(ids[first : first + many], n) == 0:
+        for i in range(np.uintp(many)):
+            out[to + i] = x[source + np.uintp(ids[own + i])]
     else:
-        for i in range(out.size):
-            out[i] = x[placed(ids[i], x.size)]
+        for i in range(np.uintp(many)):
+            out[to + i] = x[source + placed(ids[own + i], n)]
 
 
 def outside(ids, n):

@@ -146,7 +146,7 @@ def take_rows(part, out, x, index, inner):
     last = x.size // inner - 1
     if inner == 1:
         mine = tasks(part, index.size)
-        take_line(out[mine.start : mine.stop], x, index[mine.start : mine.stop])
+        take_line(out, mine.start, mine.stop - mine.start, x, 0, x.size, index, mine.start)
     else:
         for r in tasks(part, index.size):
             start = within(index[r], last) * inner
