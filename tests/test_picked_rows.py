@@ -21,6 +21,7 @@ import flamepy.nn.functional as F
 from flamepy import nn
 from flamepy.backend.cpu.device import CpuStream
 from flamepy.backend.cpu.loops import index as index_loops
+from flamepy.backend.cpu.loops.along import FEW
 from flamepy.backend.cpu.runtime.compiler import DIALECT
 from flamepy.backend.formula.bind import bind
 from flamepy.ops import indexing
@@ -79,16 +80,19 @@ def test_rows_are_added_whatever_the_sizes(n: int, width: int, count: int, add: 
     assert count > 16 or y.numpy().tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("sizes", [(40, 30, 50, 1), (3, 20, 9000, 1), (2, 9, 40, 700), (5, 60, 1, 12)], ids=str)
+@pytest.mark.parametrize("sizes", [(40, 30, 50, 1), (3, 20, 9000, 1), (2, 9, 40, 700), (5, 60, 1, 12), (99, 7, 9, 1)], ids=str)
 def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     outer, n, m, inner = sizes
     x, ids = draw(outer, m, inner, dtype=F32), np.random.default_rng(1).integers(-n, n, (outer, m, inner))
-    wide = np.zeros((outer, n, inner))
-    np.add.at(wide, (np.arange(outer)[:, None, None], ids, np.arange(inner)), x)  # one after the other, rounded at the end
+    wide = np.zeros((outer, n, inner), F32 if m <= FEW else np.float64)
+    np.add.at(wide, (np.arange(outer)[:, None, None], ids, np.arange(inner)), x)  # one after the other; more than FEW rounded at the end
     plans: list[Any] = []
     monkeypatch.setattr(CpuStream, "run", lambda stream, kernel, outs, ins, consts: plans.append((outs, consts)))
     along_added.body(fp.tensor(x), fp.tensor(ids), n, m, inner, wide.shape)
     blank = [np.full(b.size, np.nan, b.dtype) for b in plans[-1][0]]
+    if m <= FEW:
+        assert (len(plans), plans[0][1]) == (2, (0.0,))  # zeros come first, by a launch of their own
+        blank[0][:] = 0.0
     got = same_for_any_workers("add_along", None, F32, blank, x.reshape(-1), ids.reshape(-1), *plans[-1][1])[0]
     assert got.tobytes() == wide.astype(F32).tobytes()
     got = same_for_any_workers("take_along", None, F32, [np.empty(x.size, F32)], got, ids.reshape(-1), n, m, inner)[0]
@@ -96,7 +100,8 @@ def test_numbers_are_added_along_an_axis_in_order_whoever_does_it(sizes: tuple[i
     put = np.zeros(wide.shape, F32)
     for j in range(m):
         np.put_along_axis(put, ids[:, j : j + 1], x[:, j : j + 1], 1)
-    blank, zeros = [np.empty(put.size, F32), np.zeros(3 * n * 8, F32)], np.zeros(put.size, F32)
+    zeros = np.zeros(put.size, F32)
+    blank = [zeros.copy() if inner == 1 else np.full(put.size, np.nan, F32), np.zeros(3 * n * 8, F32)]  # neighbours are put into a copy
     got = same_for_any_workers("put_along", latest, F32, blank, zeros, x.reshape(-1), ids.reshape(-1), n, m, inner, 8, 3)[0]
     assert got.tobytes() == put.tobytes()
     for reverse in (False, True):

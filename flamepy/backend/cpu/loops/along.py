@@ -8,10 +8,11 @@ import numpy as np
 from ....dtypes import FLOATS, float64, int64
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
-from .maps import F, at
+from .maps import F, at, fill, map1, same
 from .runs import copy_run, fill_run, put_run
 
 LENGTH, BRIEF = 4096, 8  # elements of a run that one task moves; ids of a line, from which on all are looked at before they are used
+FEW = 16  # rows that are added one after the other, without wide numbers
 
 
 @loop(launched=True)
@@ -70,22 +71,20 @@ def placed(i, n):
 def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
     """The reverse: out[o, ids[o, j, i], i] += x[o, j, i], j in order, from zeros unless `add`.
 
-    A task has `width` neighbouring columns. Their sums are kept in `far`, in wide numbers; for m of 1 there is nothing to sum.
+    A task has `width` neighbouring columns. Their sums are kept in `far`, in wide numbers; FEW rows are added to what is there.
     """
     blocks = (inner + width - 1) // width
     for d in tasks(part, deals):
         total, count = far[d * n * width :], out.size // (n * inner) * blocks
         for t in range(count * d // deals, count * (d + 1) // deals):
-            o, lo = t // blocks, t % blocks * width
+            o, lo = (t // blocks, t % blocks * width) if blocks > 1 else (t, 0)
             at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
-            rows, size = (1, n * inner) if blocks == 1 else (n, end)
-            if m == 1:
-                for r in range(0 if add else rows):
-                    fill_run(out[at + r * inner : at + r * inner + size], 0)
-                add_lines(out[at:], x[first:], ids, first, n, m, inner, inner, end)
+            if m <= FEW:
+                add_lines(out, at, x, first, ids, n, m, inner, inner, end)
             else:
                 fill_run(total[: n * width], 0)
-                add_lines(total, x[first:], ids, first, n, m, inner, width, end)
+                add_lines(total, 0, x, first, ids, n, m, inner, width, end)
+                rows, size = (1, n * inner) if blocks == 1 else (n, end)
                 for r in range(rows):
                     put_run(out[at + r * inner : at + r * inner + size], total[r * width : r * width + size], add)
 
@@ -94,26 +93,26 @@ def add_along(part, out, far, x, ids, n, m, inner, width, deals, add):
 def put_along(part, out, near, x, src, ids, n, m, inner, width, deals):
     """out = x with out[o, ids[o, j, i], i] = F(that, src[o, j, i]), j in order. A task has `width` columns.
 
-    They are brought together in `near`: rows may lie as far apart as a cache has no room for many of. ids may be m alone: then whole rows
-    are put.
+    They are brought together in `near`: rows may lie as far apart as a cache has no room for many of. Lines of neighbours and, where ids
+    are m alone, whole rows are put into `out`, which has x.
     """
     blocks = (inner + width - 1) // width
     for d in tasks(part, deals):
         own, count = near[d * n * width :], out.size // (n * inner) * blocks
         for t in range(count * d // deals, count * (d + 1) // deals):
-            o, lo = t // blocks, t % blocks * width
+            o, lo = (t // blocks, t % blocks * width) if blocks > 1 else (t, 0)
             at, first, end = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
-            to, step = (own, width) if inner > 1 and ids.size > m else (out[at:], inner)
-            copy_rows(to, step, x[at:], inner, n, end)
             if inner == 1:
-                put_line(to[:n], src[first : first + m], ids[0 if ids.size == m else first :])
-            for j in range(0 if inner == 1 else m):
-                line, row = src[first + j * inner : first + j * inner + end], placed(ids[j], n) * inner
-                if ids.size > m:
-                    put_beside(to, line, ids[first + j * inner :], n, np.uintp(step))
-                else:
-                    copy_run(to[row : row + end], line)
-            if inner > 1 and ids.size > m:
+                put_line(out, np.uintp(at), src, np.uintp(first), ids, np.uintp(0 if ids.size == m else first), n, m)
+            elif ids.size == m:
+                for j in range(m):
+                    row, line = at + placed(ids[j], n) * inner, first + j * inner
+                    copy_run(out[row : row + end], src[line : line + end])
+            else:
+                copy_rows(own, width, x[at:], inner, n, end)
+                for j in range(m):
+                    row = first + j * inner
+                    put_beside(own, src[row : row + end], ids[row:], n, np.uintp(width))
                 copy_rows(out[at:], inner, own, width, n, end)
 
 
@@ -124,18 +123,19 @@ def copy_rows(out, step, x, apart, rows, size):
         copy_run(out[r * step : r * step + size], x[r * apart : r * apart + size])
 
 
-def add_lines(to, x, ids, first, n, m, inner, apart, end):
-    """The `end` columns of m rows of x to the rows of `to`, `apart`, that ids from `first` on name."""
+def add_lines(out, at, x, first, ids, n, m, inner, apart, end):
+    """The `end` columns of m rows of x to the rows of `out`, `apart`, that ids name. Without slices where a line may be short."""
     if inner == 1:
-        add_line(to[:n], x[:m], ids[0 if ids.size == m else first :])
+        add_line(out, np.uintp(at), x, np.uintp(first), ids, np.uintp(0 if ids.size == m else first), n, m)
     else:
         for j in range(m):
-            add_beside(to, x[j * inner : j * inner + end], ids[first + j * inner :], n, np.uintp(apart))
+            row = first + j * inner
+            add_beside(out[at:], x[row : row + end], ids[row:], n, np.uintp(apart))
 
 
-def add_line(to, x, ids):
-    for i in range(x.size):
-        to[placed(ids[i], to.size)] += x[i]
+def add_line(out, at, x, first, ids, own, n, m):
+    for j in range(np.uintp(m)):
+        out[at + placed(ids[own + j], n)] += x[first + j]
 
 
 def add_beside(to, x, ids, n, apart):
@@ -143,10 +143,10 @@ def add_beside(to, x, ids, n, apart):
         to[placed(ids[i], n) * apart + np.uintp(i)] += x[i]
 
 
-def put_line(to, x, ids):
-    for i in range(x.size):
-        at = placed(ids[i], to.size)
-        to[at] = F(to[at], x[i])
+def put_line(out, at, x, first, ids, own, n, m):
+    for j in range(np.uintp(m)):
+        place = at + placed(ids[own + j], n)
+        out[place] = F(out[place], x[first + j])
 
 
 def put_beside(to, x, ids, n, apart):
@@ -165,7 +165,7 @@ def recur_along(part, out, before, far, x, a, b, ids, n, m, inner, width, deals,
     for d in tasks(part, deals):
         own, count = far[d * n * width :], out.size // (n * inner) * blocks
         for t in range(count * d // deals, count * (d + 1) // deals):
-            o, lo = t // blocks, t % blocks * width
+            o, lo = (t // blocks, t % blocks * width) if blocks > 1 else (t, 0)
             at, first, size = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
             copy_rows(own, width, x[at:], inner, n, size)
             lines, many, beside = (1, m, 0) if inner == 1 else (m, size, 1)
@@ -192,35 +192,33 @@ NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in 
 
 @launcher(name="put_along")
 def put_along_launcher(go, outs, ins, n, m, inner, _):
-    (y,), (_, src, ids) = outs, ins
+    (y,), (x, src, ids) = outs, ins
     rows = inner == 1 or ids.size == m
-    width = max(BESIDE, inner // 8) if rows else beside_of(y, n, inner)
-    tasks = y.size // (n * inner) * -(-inner // width)
-    deals = tasks if rows else min(DEALS, tasks)
-    near = go.empty(1 if rows else deals * n * width, y.dtype)
+    width, deals, near = room_for(go, y, n, inner, not rows, wide=False)
+    if rows:
+        width = max(width, inner // 8)
+        go(map1, outs, (x,), formula=same)
     go(put_along, (y, near), ins, (n, m, inner, width, deals), work=src.size + y.size)
-
-
-def beside_of(y, n, inner):
-    """How many columns a task has: fewer where that leaves less than 8 tasks."""
-    return min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
 
 
 @launcher(name="add_along")
 def add_along_launcher(go, outs, ins, n, m, inner, add):
     (y,), (x, _) = outs, ins
-    width, deals, far = far_from(go, y, n, inner, m != 1)
+    width, deals, far = room_for(go, y, n, inner, m > FEW)
+    if m <= FEW and not add:
+        go(fill, outs, (), (y.dtype.type(0),), formula=None)
     go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)
 
 
-def far_from(go, y, n, inner, needed=True):
-    """(columns of a task, how many tasks, wide numbers for all of them)."""
-    width = beside_of(y, n, inner)
+def room_for(go, y, n, inner, needed=True, wide=True):
+    """(columns of a task, fewer where that leaves less than 8 tasks; how many tasks share rows; numbers for all of them)."""
+    width = min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
     deals = min(DEALS, y.size // (n * inner) * -(-inner // width), max(16, NEARBY // (n * width)))
-    return width, deals, go.empty(deals * n * width if needed else 1, float64 if y.dtype in FLOATS else int64)
+    dtype = y.dtype if not wide else float64 if y.dtype in FLOATS else int64
+    return width, deals, go.empty(deals * n * width if needed else 1, dtype)
 
 
 @launcher(name="recur_along")
 def recur_along_launcher(go, outs, ins, n, m, inner, reverse):
-    width, deals, far = far_from(go, outs[0], n, inner)
+    width, deals, far = room_for(go, outs[0], n, inner)
     go(recur_along, (*outs, far), ins, (n, m, inner, width, deals, bool(reverse)), work=ins[1].size + outs[0].size)

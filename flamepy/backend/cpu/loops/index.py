@@ -228,7 +228,7 @@ def add_short(part, out, far, x, index, inner, add):
     if part[0] == 0:
         fill_run(far, 0)
         if inner == 1:
-            add_line(far, x, index)
+            add_line(far, np.uintp(0), x, np.uintp(0), index, np.uintp(0), far.size, index.size)
         else:
             last = far.size // inner - 1
             for i in range(index.size):
