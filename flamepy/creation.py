@@ -15,21 +15,21 @@ from .core.device import device as device_of
 from .core.errors import DeviceError, DTypeError, NumberTooLarge, ShapeError
 from .core.methods import uploaded
 from .dtypes import FLOATS, INTEGERS, as_dtype, checked_int, checked_number, float32, is_count
-from .engine.routes import made_like, made_once, routed
+from .engine.routes import routed
 from .tensors import Tensor, tensor, typed_array
 
-full, zeros, ones = made_once(core.full), made_once(core.zeros), made_once(core.ones)
-full_like = made_like(methods.full_like)
+full, zeros, ones = routed(core.full), routed(core.zeros), routed(core.ones)
+full_like = routed(methods.full_like)
 randn, uniform = routed(core.randn), routed(core.uniform)
 
 
-@made_like
+@routed
 def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Zeros of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 0, dtype)
 
 
-@made_like
+@routed
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
     """Ones of x's shape, device and dtype, or of another dtype."""
     return full_like(x, 1, dtype)
@@ -64,7 +64,7 @@ def pinned(data: Any, dtype: Any = None) -> np.ndarray:
     return gpu.locked(array)  # type: ignore[no-any-return]
 
 
-@made_once
+@routed
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None) -> Tensor:
     """Numbers from start (0 if only one bound is given) up to, not including, stop. Ints give int64, floats float32."""
     first, last = (0, start) if stop is None else (start, stop)
@@ -82,7 +82,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: Any 
     return tensor(np.arange(first, last, step), float32 if floats and dtype is None else dtype, device)
 
 
-@made_once
+@routed
 def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on the diagonal of an n by m matrix (m defaults to n)."""
     for size in (n, n if m is None else m):
@@ -94,7 +94,7 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
     return uploaded(array, device_of(device))
 
 
-@made_once
+@routed
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on and below the k-th diagonal of an n by m matrix (m defaults to n), zeros above."""
     for size in (n, n if m is None else m):
@@ -103,21 +103,21 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any
     return tensor(np.tri(n, m, checked_int("tri", "k", k)), float32 if dtype is None else dtype, device)
 
 
-@made_once
+@routed
 def tril_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of what tril(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
     rows, columns = np.nonzero(tri(n, m, k, device="plain").numpy())
     return tensor(rows, device=device), tensor(columns, device=device)
 
 
-@made_once
+@routed
 def triu_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of what triu(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
     rows, columns = np.nonzero(tri(n, m, k - 1, device="plain").numpy() == 0)
     return tensor(rows, device=device), tensor(columns, device=device)
 
 
-@made_once
+@routed
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
     """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise)."""
     start, stop = checked_number("linspace", "start", start), checked_number("linspace", "stop", stop)

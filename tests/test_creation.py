@@ -237,6 +237,7 @@ def test_operators_between_bits_are_those_of_bools():
         lambda: fp.zeros(2, 3), lambda: fp.ones((2, 3), dtype=fp.int64), lambda: fp.full([3], -0.0), lambda: fp.full((3,), 0.0),
         lambda: fp.full(3, True), lambda: fp.full(3, 1.5, fp.float16), lambda: fp.arange(3), lambda: fp.arange(3.0), lambda: fp.eye(2, 3),
         lambda: fp.linspace(0, 1, 3), lambda: fp.tri(2), lambda: fp.zeros_like(fp.tensor([1, 2])), lambda: fp.full_like(fp.ones(2), 2.5),
+        lambda: fp.tril_indices(2)[1], lambda: fp.reshape([1.0, 2.0], (2, 1)),
     ],
 )  # fmt: skip
 def test_what_is_made_often_is_memory_of_its_own(make):

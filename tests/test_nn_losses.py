@@ -147,7 +147,9 @@ def test_what_losses_refuse() -> None:
     x, t = fp.tensor(X), fp.tensor(P)
     for call, kind, text in (
         (lambda: F.ctc_loss(x[:, None], [[0, 1]], [6], [2]).item(), fp.IndexOutOfRange, "ctc_loss: a label that is the blank or no class"),
-        (lambda: F.ctc_loss(x[:, None], [[1, 1]], [7], [2]).item(), fp.IndexOutOfRange, "one of input lengths out of range: 7"),
+        (lambda: F.ctc_loss(x[:, None], [[1, 1]], [7], [2]).item(), fp.IndexOutOfRange, "input lengths out of range: 7 at position (0,)"),
+        (lambda: F.ctc_loss(x[:, None], [[1, 1]], [6], [-1]).item(), fp.IndexOutOfRange, "target lengths out of range: -1 at"),
+        (lambda: F.ctc_loss(x[:, None], [[1, 9]], [6], [2]).item(), fp.IndexOutOfRange, "class: 9 at position (0, 1). Use 0 to 3, but 0"),
         (lambda: F.ctc_loss(x[:, None], [[1, 1]], [6], [2], blank=4), ValueError, "blank is no class: 4"),
         (lambda: F.linear_cross_entropy(x, t, IDS, reduction="none"), ValueError, "no losses of single rows"),
         (lambda: F.linear_cross_entropy(x, t, IDS, chunk=0), ValueError, "chunk is no number of rows: 0"),

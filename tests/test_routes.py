@@ -92,6 +92,18 @@ def test_ids_are_checked_in_every_call() -> None:
         fp.index_select(x(), 0, ids(1, 4))
 
 
+@pytest.mark.engine
+def test_lists_of_numbers_are_uploaded_once_and_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, labels, logs = fp.device("plain").direct, ids(1, 1).reshape(2, 1), x(False).reshape(4, 2, 2) * -1.0
+    uploads: list[int] = []
+    monkeypatch.setattr(stream, "upload", lambda array, upload=stream.upload: uploads.append(array.size) or upload(array))
+    for times in ([4, 4], [1, 2], [4, 4]):
+        found = [F.ctc_loss(logs, labels, times, [0, 0], reduction="none").tolist() for _ in range(OFTEN)]
+        sums = [-logs.numpy()[:n, i, 0].sum() for i, n in enumerate(times)]
+        np.testing.assert_allclose(found, [sums] * OFTEN, 1e-6)
+    assert len(uploads) == 2 * 3 * 2
+
+
 def test_what_draws_or_writes_does_so_in_every_call() -> None:
     fp.manual_seed(1)
     assert len({F.dropout2d(fp.ones(1, 64, 1, 1, device="plain"), 0.5).numpy().tobytes() for _ in range(OFTEN)}) == OFTEN

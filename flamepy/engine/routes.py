@@ -2,7 +2,8 @@
 
 What such a function does follows from its arguments: shapes, dtypes, numbers, names. The third call with like ones is watched. Where
 nothing but planned ops and checks ran, on tensors that were given or that these ops made, the calls are written out as one function.
-So are launches of its own that fill new memory, with random numbers say, of which each call takes the next place.
+So are launches of its own that fill new memory, with random numbers say, of which each call takes the next place. Few numbers that it
+uploads are kept: results are copies of them.
 
     def route(t0, t1):                     # the tensors given
         m = [t1.buffer]
@@ -88,10 +89,11 @@ def routed(plain: Made) -> Made:
     """The function that does what `plain` does, by its routes."""
     routes: Any = {}, {}  # by key, while nothing is recorded, and while it is
     counts: Any = {}, {}  # how often calls came that have no route
+    forgetting.extend([known.clear for known in routes])  # else results would have specs that no other tensor has
 
     @wraps(plain)
     def function(*args: Any, **options: Any) -> Any:
-        if heard or Door.call is not plan.call:
+        if heard or seen or Door.call is not plan.call:
             return plain(*args, **options)
         try:
             n = len(args)
@@ -136,56 +138,6 @@ def missed(plain: Any, args: tuple, options: dict[str, Any], known: dict[Any, An
     return Watch((*args, *options.values())).watched(plain, args, options, known, key)
 
 
-# ---- functions that make tensors of numbers -----------------------------------------------------------------------------------------
-def made_like(plain: Made) -> Made:
-    """made_once() for a function that makes a tensor of another one's shape, its first argument."""
-    return made_once(plain, True)
-
-
-def made_once(plain: Made, like: bool = False) -> Made:
-    """The function that does what `plain` does, which makes the same tensor, or tuple of them, of the same numbers. The third time they
-    are copies, where they are small."""
-    known: dict[Any, Any] = {}  # by key: how often such a call came, or (device, its stream, what copies, spec), lists of a tuple's
-    forgetting.append(known.clear)  # else copies would have specs that no other tensor has
-
-    @wraps(plain)
-    def function(*args: Any, **options: Any) -> Any:
-        if heard or seen or Door.call is not plan.call:
-            return plain(*args, **options)
-        try:
-            key: Any = tuple([a if type(a) is int else a.spec if like and a is args[0] else number_part(a) for a in args])
-            for name, value in options.items():
-                key = key, name, number_part(value)
-            found = known.get(key, 0)
-        except (KeyError, AttributeError):
-            return plain(*args, **options)
-        if type(found) is not int and found[0].stream is found[1] and (like or found[0] is device_of(None)):
-            if type(found[3]) is list:
-                return tuple([Tensor(take(), spec) for take, spec in zip(*found[2:], strict=True)])
-            return Tensor(found[2](), found[3])
-        y = plain(*args, **options)
-        ys = y if type(y) is tuple else (y,)
-        fits = all([type(t) is Tensor and 0 < t.size <= SMALL and not t.requires_grad for t in ys])
-        if found == 1 and fits and (like or ys[0].device is device_of(None)):
-            stream = ys[0].device.direct
-            copies, specs = [stream.taker(stream.copied(t.buffer)) for t in ys], [t.spec for t in ys]
-            known[key] = ys[0].device, stream, *((copies, specs) if y is ys else (copies[0], specs[0]))
-        elif found == 0:
-            if len(known) >= MOST:
-                known.clear()
-            known[key] = 1
-        return y
-
-    return called(function, plain.__name__)  # type: ignore[no-any-return]
-
-
-def number_part(value: Any) -> Any:
-    """parts() of what holds no tensor, whose numbers may be others next time."""
-    if type(value) in (tuple, list):
-        return (type(value), *value) if {*map(type, value)} <= {int} else NUMBERS[dict]
-    return value if isinstance(value, np.dtype) else NUMBERS[type(value)](value)
-
-
 # ---- watching a call -------------------------------------------------------------------------------------------------------------
 class Here(threading.local):
     """The call of this thread that is watched."""
@@ -206,8 +158,8 @@ def told(op: Any, xs: Sequence[Any], y: Any) -> None:
         here.watch.fits = False
 
 
-def refused(*what: Any) -> None:
-    if here.watch is not None:
+def refused(owner: Any, *what: Any) -> None:
+    if here.watch is not None and owner is not None:  # lists of numbers are nobody's
         here.watch.fits = False
 
 
@@ -220,6 +172,7 @@ class Watch(Recorder):
         self.alive, self.constants, self.lines = [], [], []  # type: ignore[var-annotated]
         self.names, self.buffers, self.held = {}, {}, []  # type: ignore[var-annotated]
         self.required: list[Buffer] = []  # by a planned call, which requires it itself
+        self.uploaded: list[Buffer] = []  # and kept: nobody else gets them, but a copy
         self.parameters = [self.parameter(v, f"a{i}") for i, v in enumerate(values)]
         self.device = self.alive[0].device if self.alive else device_of(None)
         if not self.alive:
@@ -362,14 +315,22 @@ class Watch(Recorder):
             return f"{self.constant(type(y))}({parts})" if hasattr(y, "_fields") else f"[{parts}]" if type(y) is list else f"({parts})"
         if id(y) not in self.names and isinstance(y, Tensor) and id(y.buffer) in self.buffers:
             self.taken(y)
+        if isinstance(y, Tensor) and any([y.buffer is b for b in self.uploaded]):
+            self.fits, take = self.fits and not y.requires_grad, self.constant(self.device.direct.taker(y.buffer))
+            y.buffer = self.device.direct.copied(y.buffer)
+            return f"Tensor({take}(), {self.constant(y.spec)})"
         self.fits = self.fits and id(y) in self.names
         return self.names.get(id(y), "")
 
-    # ---- what no route can do ------------------------------------------------------------------------------------------------------
     def upload(self, array: np.ndarray) -> Buffer:
-        self.fits = False
-        return super().upload(array)
+        """Few numbers, which follow from those in the key as all does, are uploaded once. Who records uploads of a step hears of each."""
+        self.fits = self.fits and array.size <= SMALL
+        if not self.uploaded:
+            self.lines[:0] = [f"if {self.constant(self.device)}.stream is not {self.constant(self.device.direct)}:", "    return None"]
+        self.uploaded.append(super().upload(array))
+        return self.uploaded[-1]
 
+    # ---- what no route can do ------------------------------------------------------------------------------------------------------
     def download(self, buffer: Buffer) -> np.ndarray:
         self.fits = self.fits and self.checking > 0
         return super().download(buffer)

@@ -17,6 +17,7 @@ from ..core.ops.axes import one_axis
 from ..creation import randn
 from ..dtypes import checked_number
 from ..engine.entries import own_state
+from ..engine.routes import routed
 from ..parameter import Parameter
 from .conv import Transposed
 from .linear import size
@@ -89,13 +90,16 @@ def put_back(op: str, module: Any, name: str, rule: Rule, parts: tuple[str, ...]
 # ---- weight_norm -----------------------------------------------------------------------------------------------------------------------
 def length_of(v: Any, dim: int | None) -> Any:
     """The length of each slice along dim, of all for None, with v's axes."""
-    axes = tuple([a for a in range(v.ndim) if a != dim])
-    return (v * v).sum(axis=axes, keepdims=dim is not None).sqrt()
+    return v.norm(axis=tuple([a for a in range(v.ndim) if a != dim]), keepdims=dim is not None)
+
+
+@routed
+def normed(v: Any, g: Any, dim: int | None) -> Any:
+    return v * (g / length_of(v, dim))
 
 
 def normed_weight(module: Any, name: str) -> Any:
-    v, g = getattr(module, f"{name}_v"), getattr(module, f"{name}_g")
-    return v * (g / length_of(v, getattr(module, f"{name}_dim")))
+    return normed(*[getattr(module, f"{name}_{part}") for part in ("v", "g", "dim")])
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:

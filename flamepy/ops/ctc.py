@@ -25,10 +25,10 @@ from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.tensor import Tensor
 from ..core.words import INF, exp_down, log
-from ..dtypes import FLOATS, INTEGERS, float64, int64, is_count
+from ..dtypes import FLOATS, INTEGERS, float64, is_count
 from ..engine.routes import routed
 from .class_ids import REDUCTIONS, unknown_reduction
-from .picking import getitem
+from .picking import getitem, integers
 
 
 # ---- one sample ------------------------------------------------------------------------------------------------------------------------
@@ -49,18 +49,25 @@ def skips(ids, r, places, s, n):
     return s > 1 and s < n and s % 2 == 1 and ids[r * places + s // 2] != ids[r * places + s // 2 - 1]
 
 
-def labels_row(r, labels, wrong, ids, sizes, blank, classes, rows, cols):
-    """The labels of a sample, a class that is no blank for what does not count or is none; `wrong`: 0, -1 for a blank, or what is none."""
-    for j in range(lane(), cols, lanes()):
-        label, counts = ids[r * cols + j], j < sizes[r]
+def checked_labels(r, labels, wrong, ids, times, sizes, blank, steps, classes, places):
+    """The labels of a sample, a class that is no blank for what does not count or is none. `wrong`: its lengths, then its labels, each 0
+    if it may be so, else what it is, -1 for a blank."""
+    line = r * (places + 2)
+    if lane() == 0:
+        wrong[line] = times[r] if times[r] < 0 or times[r] > steps else 0
+        wrong[line + 1] = sizes[r] if sizes[r] < 0 or sizes[r] > places else 0
+    for j in range(lane(), places, lanes()):
+        label, counts = ids[r * places + j], j < sizes[r]
         fits = counts and label >= 0 and label < classes and label != blank
-        labels[r * cols + j] = label if fits else 0 if blank != 0 else min(1, classes - 1)
-        wrong[r * cols + j] = 0 if fits or not counts else -1 if label == blank else label
+        labels[r * places + j] = label if fits else 0 if blank != 0 else min(1, classes - 1)
+        wrong[line + 2 + j] = 0 if fits or not counts else -1 if label == blank else label
+    barrier()
 
 
-def ctc_row(r, loss, alpha, x, ids, times, sizes, blank, steps, classes, places, rows, cols):
+def ctc_row(r, loss, alpha, labels, wrong, x, ids, times, sizes, blank, steps, classes, places, rows, cols):
     """The loss of a sample, infinite where there is no alignment. x (steps, rows, classes), alpha (rows, steps, cols). Lengths are limited:
     a wrong one is reported, perhaps only later, and must do no harm before."""
+    checked_labels(r, labels, wrong, ids, times, sizes, blank, steps, classes, places)
     n, end, at = 2 * max(0, min(sizes[r], places)) + 1, max(0, min(times[r], steps)), r * steps * cols
     for t in range(end):
         line, before, now = (t * rows + r) * classes, at + (t - 1) * cols, at + t * cols
@@ -68,9 +75,9 @@ def ctc_row(r, loss, alpha, x, ids, times, sizes, blank, steps, classes, places,
             value = 0.0 if s < 2 else -INF
             if t > 0:
                 one = alpha[before + s - 1] if s > 0 else -INF
-                two = alpha[before + s - 2] if skips(ids, r, places, s, n) else -INF
+                two = alpha[before + s - 2] if skips(labels, r, places, s, n) else -INF
                 value = log_sum(alpha[before + s], one, two)
-            alpha[now + s] = value + x[line + label_of(ids, r, places, s, blank)]
+            alpha[now + s] = value + x[line + label_of(labels, r, places, s, blank)]
         barrier()
     if lane() == 0:
         if end == 0:
@@ -109,14 +116,20 @@ def ctc_dx_row(r, dx, beta, g, loss, alpha, x, ids, times, sizes, blank, steps, 
 def row_ctc(x, ids, times, sizes, blank=0):
     """The losses of log-probabilities x (T, N, C) for the labels ids (N, S): of so many times and labels each, all of which are checked."""
     (steps, rows, classes), places = x.shape, ids.shape[1]
-    for what, found, most in ("input", times, steps), ("target", sizes, places):
-        check_ids(found, 0, most + 1, f"ctc_loss: one of {what} lengths out of range: {{}} at position {{}}. Use 0 to {most}.")
-    labels, wrong, losses, alpha = like(ids), like(ids), like(x, (rows,)), like(x, (rows, max(1, steps), 2 * places + 1))
-    if ids.size:
-        launch("row", labels_row, (labels, wrong), (ids, sizes), (blank, classes, rows, places))
-    check_ids(wrong, 0, 1, f"ctc_loss: a label that is the blank or no class: {{}} at position {{}}. Use 0 to {classes - 1}, but {blank}.")
+    cols = 2 * places + 1
+    labels, wrong, losses, alpha = like(ids), like(ids, (rows, places + 2)), like(x, (rows,)), like(x, (rows, max(1, steps), cols))
     if rows:
-        launch("row", ctc_row, (losses, alpha), (x, labels, times, sizes), (blank, steps, classes, places, rows, 2 * places + 1))
+        ins = x, ids, times, sizes
+        launch("row", ctc_row, (losses, alpha, labels, wrong), ins, (blank, steps, classes, places, rows, cols))
+
+    def problem(value: int, at: Any) -> str:
+        if at[1] < 2:
+            what, most = (("input", steps), ("target", places))[at[1]]
+            return f"ctc_loss: one of {what} lengths out of range: {value} at position {at[:1]}. Use 0 to {most}."
+        text = f"{value} at position {(at[0], at[1] - 2)}. Use 0 to {classes - 1}, but {blank}."
+        return f"ctc_loss: a label that is the blank or no class: {text}"
+
+    check_ids(wrong, 0, 1, problem)
     return losses, {"alpha": alpha, "labels": labels}
 
 
@@ -188,7 +201,7 @@ def ctc_loss(
 @routed
 def reduced(x: Any, ids: Any, times: Any, sizes: Any, blank: int, reduction: str, zero_infinity: bool) -> Any:
     """The loss in float64: log-probabilities of long sequences are around -100, where float32 would lose what an exponential needs."""
-    losses = row_ctc(cast(x, float64), *[cast(n, int64) for n in (ids, times, sizes)], blank)
+    losses = row_ctc(cast(x, float64), *[integers("ctc_loss", n, x.device) for n in (ids, times, sizes)], blank)
     if zero_infinity:
         losses = where(eq(losses, np.inf), 0.0, losses)
     if reduction == "mean":

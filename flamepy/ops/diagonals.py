@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backend.formula.row_words import lane, lanes
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
+from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
-from ..core.ops.pointwise import eq
 from ..core.ops.reduce import reduction, spread, sum_of
 from ..core.ops.shape import contiguous_strides, reshape
 from ..core.tensor import Tensor
-from ..dtypes import INTEGERS, checked_int, int64
-from .picking import counted
+from ..dtypes import INTEGERS, bool_, checked_int, int64
 from .rearranging import strided, unstrided
 
 
@@ -107,6 +107,21 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 # ---- ones at places --------------------------------------------------------------------------------------------------------------
+def one_row(r, y, ids, rows, cols):
+    for j in range(lane(), cols, lanes()):
+        y[r * cols + j] = ids[r] == j
+
+
+@custom(inputs=1, kind="as is", title="one_hot", internal=True)
+def ones_at(ids, n=0):
+    wide = ids if ids.dtype == int64 else cast(ids, int64)
+    check_ids(wide, 0, n, f"one_hot: id out of range: {{}} at position {{}}, there are {n} classes. Use 0 to {n - 1}.")
+    y = like(ids, (*ids.shape, n), bool_ if ids.dtype.itemsize == 2 else ids.dtype)  # kernels take 16 bits for floats
+    if y.size:
+        launch("row", one_row, (y,), (wide,), (ids.size, n))
+    return y if y.dtype == ids.dtype else cast(y, ids.dtype)
+
+
 @composed(home="both")
 def one_hot(ids: Any, num_classes: int | None = None) -> Any:
     """For each id a row of zeros with a one at its place, of the ids' type. Without num_classes there are as many as the largest id asks
@@ -123,6 +138,4 @@ def one_hot(ids: Any, num_classes: int | None = None) -> Any:
     n = checked_int("one_hot", "num_classes", num_classes)
     if n < 0:
         raise ValueError(f"one_hot: a negative number of classes: {n}. Leave it out to have it found.")
-    wide = ids if ids.dtype == int64 else cast(ids, int64)
-    check_ids(wide, 0, n, f"one_hot: id out of range: {{}} at position {{}}, there are {n} classes. Use 0 to {n - 1}.")
-    return cast(eq(reshape(ids, (*ids.shape, 1)), counted(n, ids.dtype, ids.device)), ids.dtype)
+    return ones_at(ids, n)

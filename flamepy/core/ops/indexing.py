@@ -121,10 +121,10 @@ def id_counts(ids, low=0, high=0, ignores=False, ignore=0):
 
 
 def check_ids(
-    ids: Any, low: int, high: int, text: str, ignore: int | None = None, error: type[Exception] = IndexOutOfRange, found: Any = None
+    ids: Any, low: int, high: int, text: Any, ignore: int | None = None, error: type[Exception] = IndexOutOfRange, found: Any = None
 ) -> Any:  # fmt: skip
     """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`, or for what `found` says, as id_counts()
-    does. `text` has places for the value and the position.
+    does. `text` has places for the value and the position, or takes them.
     Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`."""
     found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0) if found is None else found, ids.shape
 
@@ -132,7 +132,7 @@ def check_ids(
         at, value, _ = buffer.device.download(buffer).tolist()
         if at >= 0:
             position = tuple([int(i) for i in np.unravel_index(at, shape)]) if shape else ()
-            raise error(text.format(value, position))
+            raise error(text(value, position) if callable(text) else text.format(value, position))
 
     ids.device.require(check, found.buffer, within=((-1, -1),))
     return found
