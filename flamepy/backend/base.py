@@ -25,6 +25,7 @@ from ..core.errors import DeviceError
 from .run import Action, Required, Run, Step, resolve
 
 Copied = tuple[Any, int, tuple[int, ...]]
+Chain = Callable[[list[Any]], None]  # a planned call's launches: see prepare()
 Kernel = Any  # what a stream can launch: only the streams of its device look inside
 
 
@@ -164,12 +165,10 @@ class Stream:
         """A function that gives what make() makes of one small buffer's numbers by then."""
         return lambda: make(self.download(x))
 
-    def prepare(
-        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Step | Action], inputs: Sequence[bool]
-    ) -> Callable[[list[Any]], None]:  # fmt: skip
+    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool], wanted: Any = None) -> Chain:
         """A chain of launches as one function. It gets a list of its inputs (buffers; numbers or None where `inputs` says False), makes
-        the fresh buffers, launches, and appends these buffers to the list. In the steps Spot(n) stands for input n, or for fresh
-        buffer n - len(inputs)."""
+        the fresh buffers, launches, and appends these buffers to the list, or None for one whose place in it is not `wanted`. In the
+        steps Spot(n) stands for input n, or for fresh buffer n - len(inputs)."""
         device = self.device
 
         def run(memory: list[Any]) -> None:
@@ -187,7 +186,7 @@ class Stream:
 
         return run
 
-    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Chain:
         """prepare() for launches that do not depend on sizes: each buffer made is as long as the first one given."""
         device, first = self.device, inputs.index(True)
 

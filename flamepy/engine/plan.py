@@ -269,7 +269,7 @@ class CallRecorder(Recorder):
             return False
         made.held = held
         made.does = len(self.steps) + len(fresh)
-        made.run = self.device.direct.prepare(fresh, self.steps, [isinstance(x, Buffer) for x in self.given])
+        made.run = self.device.direct.prepare(fresh, self.steps, [isinstance(x, Buffer) for x in self.given], {*made.places})
         return True
 
     def for_any_size(self, size: int) -> Any:

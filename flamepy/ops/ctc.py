@@ -115,19 +115,17 @@ def ctc_dx_row(r, dx, beta, g, loss, alpha, x, ids, times, sizes, blank, steps, 
 @custom(inputs=4, kind="as is", title="ctc_loss", internal=True)
 def row_ctc(x, ids, times, sizes, blank=0):
     """The losses of log-probabilities x (T, N, C) for the labels ids (N, S): of so many times and labels each, all of which are checked."""
-    (steps, rows, classes), places = x.shape, ids.shape[1]
-    cols = 2 * places + 1
+    (steps, rows, classes), places, cols = x.shape, ids.shape[1], 2 * ids.shape[1] + 1
     labels, wrong, losses, alpha = like(ids), like(ids, (rows, places + 2)), like(x, (rows,)), like(x, (rows, max(1, steps), cols))
     if rows:
-        ins = x, ids, times, sizes
-        launch("row", ctc_row, (losses, alpha, labels, wrong), ins, (blank, steps, classes, places, rows, cols))
+        launch("row", ctc_row, (losses, alpha, labels, wrong), (x, ids, times, sizes), (blank, steps, classes, places, rows, cols))
 
     def problem(value: int, at: Any) -> str:
         if at[1] < 2:
             what, most = (("input", steps), ("target", places))[at[1]]
             return f"ctc_loss: one of {what} lengths out of range: {value} at position {at[:1]}. Use 0 to {most}."
-        text = f"{value} at position {(at[0], at[1] - 2)}. Use 0 to {classes - 1}, but {blank}."
-        return f"ctc_loss: a label that is the blank or no class: {text}"
+        use = f"Use 0 to {classes - 1}, but {blank}"
+        return f"ctc_loss: a label that is the blank or no class: {value} at position {(at[0], at[1] - 2)}. {use}."
 
     check_ids(wrong, 0, 1, problem)
     return losses, {"alpha": alpha, "labels": labels}

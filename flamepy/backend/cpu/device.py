@@ -20,7 +20,7 @@ import numpy as np
 from ...core.errors import DeviceError, DTypeError
 from ...core.formula import globals_of
 from ...dtypes import FULL, HALF, INTEGERS, bfloat16, bool_, computed, float16, float64, int64
-from ..base import Buffer, Copied, Device, Kernel
+from ..base import Buffer, Chain, Copied, Device, Kernel
 from ..formula.bind import bind, making_kernel, reached
 from ..host import FEW, HostStream
 from ..run import Action, OnArrays, Required, Run, Spot, Step
@@ -90,6 +90,7 @@ class CpuKernel:
 
 
 MOST = 128  # pools kept
+PASSING = 4096  # numbers that are gone when a planned call ends are no buffer: making one takes 0.2 us. More are counted as memory in use
 
 
 class Makers(dict[tuple[int, np.dtype], Callable[[], Buffer]]):
@@ -144,17 +145,16 @@ class CpuStream(HostStream):
         if not isinstance(check, Required) or not check.holds(buffers):
             check(*buffers)
 
-    def prepare(
-        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
-    ) -> Callable[[list[Any]], None]:  # fmt: skip
+    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool], wanted: Any = None) -> Chain:
         slow, device = super().prepare(fresh, steps, inputs), self.device
         steps = [written(s, fresh, len(inputs)) for s in steps]
         if None in steps:
             return slow
-        makers = [device.makers[f] for f in fresh]  # type: ignore[attr-defined]
+        passing = [wanted is not None and i not in wanted and f[0] <= PASSING for i, f in enumerate(fresh, len(inputs))]
+        makers = [memory.pool_of(*f, device) if p else device.makers[f] for f, p in zip(fresh, passing, strict=True)]  # type: ignore[attr-defined]
         return chain.launches(self, slow, makers, steps, inputs) if steps or fresh else lambda memory: None
 
-    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Chain:
         return chain.any_size(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs)
 
     def program(self, steps: Sequence[Step | Action]) -> Run:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from ...base import Buffer, Stream
+from ...base import Buffer, Chain, Stream
 from ...formula.bind import typed
 from ...run import Step
 from ..device import CpuDevice, CpuStream
@@ -98,10 +98,10 @@ class Watched(CpuStream):
         super().run(kernel, outs, ins, consts)
         self.launches[key].seconds.append(time.perf_counter() - started)
 
-    def prepare(self, fresh: Any, steps: Any, inputs: Any) -> Callable[[list[Any]], None]:
+    def prepare(self, fresh: Any, steps: Any, inputs: Any, wanted: Any = None) -> Chain:
         return Stream.prepare(self, fresh, steps, inputs)
 
-    def prepare_any_size(self, fresh: Any, steps: Sequence[Step], inputs: Any) -> Callable[[list[Any]], None]:
+    def prepare_any_size(self, fresh: Any, steps: Sequence[Step], inputs: Any) -> Chain:
         return Stream.prepare_any_size(self, fresh, steps, inputs)
 
 

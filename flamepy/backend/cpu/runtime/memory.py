@@ -62,6 +62,10 @@ class Pool(list):
         self.clear()
         self.__class__ = self.gone
 
+    def shown(self, block: np.ndarray) -> Buffer:
+        """A block of its that no buffer has, to be looked at."""
+        return Buffer(block, self.size, self.dtype, self.device)
+
 
 class Gone(Pool):
     """A pool that died before its last buffers, as one that the garbage collector found together with them may: it takes no blocks."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import precision
-from ...base import Buffer, Stream
+from ...base import Buffer, Chain, Stream
 from ...run import Action, Required, Run, Spot, Step
 from . import chain
 from .arguments import arguments
@@ -78,13 +78,11 @@ class CudaStream(Stream):
             kernel.starter(kinds)(*values)
             self.device.launched += 1
 
-    def prepare(
-        self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool]
-    ) -> Callable[[list[Any]], None]:  # fmt: skip
+    def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool], wanted: Any = None) -> Chain:
         slow = super().prepare(fresh, steps, inputs)
         return chain.launches(self, slow, fresh, steps, inputs) if all(map(is_plain, steps)) else slow
 
-    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Callable[[list[Any]], None]:
+    def prepare_any_size(self, fresh: Sequence[np.dtype], steps: Sequence[Step], inputs: Sequence[bool]) -> Chain:
         return chain.launches(self, super().prepare_any_size(fresh, steps, inputs), fresh, steps, inputs, sized=True)
 
     def copy(self, out: Buffer, x: Buffer) -> None:
