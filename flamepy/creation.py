@@ -119,10 +119,12 @@ def triu_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None
 
 @routed
 def linspace(start: float, stop: float, num: int, dtype: Any = None, device: Any = None) -> Tensor:
-    """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise)."""
+    """`num` numbers at equal distances from start to stop, both included (float32 unless said otherwise). Raises DTypeError for bool."""
     start, stop = checked_number("linspace", "start", start), checked_number("linspace", "stop", stop)
     if not is_count(num):
         raise ValueError(f"linspace: num is no count: {num}. Use a whole number, 0 or more.")
+    if dtype is not None and as_dtype(dtype).kind == "b":
+        raise DTypeError("linspace: nothing lies between two truths: dtype bool. Use a type of numbers.")
     return tensor(np.linspace(start, stop, num), float32 if dtype is None else dtype, device)
 
 

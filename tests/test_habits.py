@@ -224,6 +224,8 @@ def test_pytorchs_and_numpys_names():
     for num in (-1, 2.5):
         with raises(ValueError, f"linspace: num is no count: {num}"):
             fp.linspace(0, 1, num)
+    with raises(fp.DTypeError, "linspace: nothing lies between two truths"):
+        fp.linspace(0, 1, 3, dtype=bool)
     for dtype in (fp.float16, fp.bfloat16, fp.float32, fp.float64):
         t = fp.tensor([0.0, -1.5, math.nan, math.inf, -math.inf, 6e4], dtype=dtype, requires_grad=True)
         for name in ("isnan", "isinf", "isfinite"):
