@@ -307,18 +307,22 @@ def test_what_is_put_along_any_axis_has_its_gradient(device):
     assert y.sum().backward()[src].tolist() == [[0, 0, 1], [1, 1, 1]]
 
 
-@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("p", [1, 2, np.inf])
 def test_distances_of_points_one_by_one(device, p):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 5, 7)), rng.normal(size=(9, 7))
+    a[:, 4], b[0] = 0.0, [2, -2, 1, 0, 0, 2, -1]  # three as far apart share the gradient
     b[3] = a[0, 1] + np.where(np.arange(7) == 2, 1e-6, 0.0)  # products would lose this
-    want = (abs(a[:, :, None] - b) ** p).sum(-1) ** (1 / p)
+    want = abs(a[:, :, None] - b).max(-1) if p == np.inf else (abs(a[:, :, None] - b) ** p).sum(-1) ** (1 / p)
     x, y = (fp.tensor(t, requires_grad=True, device=device) for t in (a, b))
     np.testing.assert_allclose(fp.cdist(x, y, p).numpy(), want, 1e-12)
-    unit = (np.sign if p == 1 else lambda d: d / want[..., None])(a[:, :, None] - b)
+    far = abs(a[:, :, None] - b) == want[..., None]
+    shares = {1: np.sign, 2: lambda d: d / want[..., None], np.inf: lambda d: np.sign(d) * far / far.sum(-1, keepdims=True)}
+    unit = shares[p](a[:, :, None] - b)
     grads = fp.cdist(x, y, p).sum().backward()
     np.testing.assert_allclose(grads[x].numpy(), unit.sum(2), 1e-10, 1e-12)
     np.testing.assert_allclose(grads[y].numpy(), -unit.sum((0, 1)), 1e-10, 1e-12)
+    assert np.isnan(fp.cdist(x, y * np.nan, p).numpy()).all() and np.isnan(fp.cdist(x * np.nan, y, 3).numpy()).all()
     assert device == "cuda" or fp.gradcheck(lambda x, y: fp.cdist(x[:, :2], y[4:], p), (x, y), order=2)
 
 

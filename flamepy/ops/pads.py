@@ -139,7 +139,7 @@ def padded(x: Any, widths: Any, mode: Any, value: Any) -> Any:
         raise ShapeError(f"pad: takes off more than there is: {pairs} of shape {x.shape}. Use smaller numbers.")
     if mode == "constant":
         value, x = 0 if value is None else value, cropped(x, pairs)
-        return unsliced(x, shape, tuple([max(b, 0) for b, _ in pairs]), (1,) * x.ndim, value)
+        return x if x.shape == shape else unsliced(x, shape, tuple([max(b, 0) for b, _ in pairs]), (1,) * x.ndim, value)
     if not isinstance(mode, str) or mode not in MODES:
         raise UnknownMode(f"pad: unknown mode: {mode!r}. Use one of constant, {', '.join((*MODES, *NUMPYS))}.")
     if value:

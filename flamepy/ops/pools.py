@@ -21,7 +21,7 @@ from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, INTEGERS, checked_number, float32, int64, is_count
 from .picking import along_added, along_at
 from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
-from .tables import through
+from .tables import through, turned
 from .widening import narrowed, widened
 
 FEW, LINES = 512, 32  # numbers of which all axes are pooled at once; lines of a window that add up in their own type
@@ -236,24 +236,11 @@ def averaged(x, sizes=()):
     return y
 
 
-@averaged.backward
+@averaged.differentiable
 def averaged_dx(g, shapes, sizes):
-    dx = like(g, shapes[0])
-    if dx.size:
-        launch("avg_pool2d_dx", None, (dx,), (g,), (sizes,))
-    return dx
-
-
-averaged.graph(lambda g, shapes, sizes: avg_pool2d_at_x(g, shapes[0], sizes))
-
-
-@custom(inputs=1, internal=True, title="avg_pool2d")
-def avg_pool2d_at_x(dy, shape=(), sizes=()):
-    """The gradient at images of `shape`."""
-    return averaged_dx(dy, (shape,), sizes)
-
-
-avg_pool2d_at_x.differentiable(lambda g, sizes: averaged(g, sizes))
+    geometry = shapes[0][-2:], sizes[9:], sizes[3:5], sizes[5:7], sizes[7:9]  # of each axis
+    kinds = [("means", n, count, k, s, a, k, "all") for n, count, k, s, a in zip(*geometry, strict=True)]
+    return through(g, tuple([(g.ndim - 2 + i, turned(kind)) for i, kind in enumerate(kinds) if kind[1:4] != (1, 1, 1)]))
 
 
 def avg_pool(

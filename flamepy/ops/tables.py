@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,10 +93,11 @@ def table_of(kind: Kind) -> Table:
         return in_15_bits(table_of(numbers[0]))
     if numbers[1] >= 1 << 31:  # else rows would be made without an end
         raise ShapeError(f"size: out of reach: {numbers[1]} places along an axis. Use a smaller one.")
-    rows = list(MATRICES[name](*numbers))
-    columns = np.concatenate([np.asarray(c, np.int64) for c, _ in rows] or [np.zeros(0, np.int64)])
-    weights = np.concatenate([np.broadcast_to(np.asarray(w, float64), np.shape(c)) for c, w in rows] or [np.zeros(0)])
-    return Table(np.cumsum([0, *[len(c) for c, _ in rows]], dtype=np.int64), columns, weights)
+    columns, weights = zip(*MATRICES[name](*numbers), strict=True)
+    counts = [*map(len, columns)]
+    each = [[w] * n if isinstance(w, float) else w for w, n in zip(weights, counts, strict=True)]
+    flat, shares = np.fromiter(chain.from_iterable(columns), np.int64), np.fromiter(chain.from_iterable(each), float64)
+    return Table(np.cumsum([0, *counts], dtype=np.int64), flat, shares)
 
 
 def transposed(table: Table, size: int) -> Table:

@@ -1,29 +1,23 @@
-"""Products under the names that vectors and matrices have in NumPy and PyTorch: dot, outer, kron, cross, mv, addmm and their like;
-distances of points."""
+"""Products under the names that vectors and matrices have in NumPy and PyTorch: dot, outer, kron, cross, mv, addmm and their like."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..backend.formula.row_words import lane, lanes
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
-from ..core.inputs import common_dtype, common_shape
+from ..core.inputs import common_dtype
 from ..core.op import like
 from ..core.ops.axes import composed, one_axis, tensors_of
 from ..core.ops.matrices import cotangents, matmul, product
-from ..core.ops.pointwise import abs_op, add, div, eq, mul, sub, where
-from ..core.ops.reduce import max as max_op
-from ..core.ops.reduce import sum as sum_op
-from ..core.ops.shape import broadcast_to, reshape, transpose
-from ..core.words import abs, select, sqrt
+from ..core.ops.pointwise import add, mul, sub, where
+from ..core.ops.shape import reshape
+from ..core.words import select
 from ..dtypes import FLOATS, is_number
 from ..engine.autocast import here
 from .contractions import einsum
-from .powers import pow as pow_op
 from .rearranging import roll
-from .reduce_more import floats_only
 from .rows import over_rows
 from .widening import narrowed, widened
 
@@ -217,104 +211,3 @@ def addbmm(x: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
 
 
 TIMES = {"addmm": mm, "addmv": mv, "addr": outer, "baddbmm": bmm, "addbmm": lambda a, b: einsum("snk,skm->nm", a, b)}
-
-
-# ---- distances ---------------------------------------------------------------------------------------------------------------------
-def distance_row(r, y, a, b, one, n, d, rows, cols):
-    """Distances of one point from `cols` others, which lie turned, (d, cols), as many for each n points; four numbers of each at once."""
-    y, a, b = y[r * cols : r * cols + cols], a[r * d : r * d + d], b[r // n * d * cols : (r // n + 1) * d * cols]
-    for j in range(lane(), cols, lanes()):
-        y[j] = 0.0
-    for k in range(0, d // 4 * 4, 4):
-        b0, b1, b2, b3 = b[k * cols :], b[(k + 1) * cols :], b[(k + 2) * cols :], b[(k + 3) * cols :]
-        for j in range(lane(), cols, lanes()):
-            two, more = gap(a[k] - b0[j], one) + gap(a[k + 1] - b1[j], one), gap(a[k + 2] - b2[j], one) + gap(a[k + 3] - b3[j], one)
-            y[j] += two + more
-    for k in range(d // 4 * 4, d):
-        b0 = b[k * cols :]
-        for j in range(lane(), cols, lanes()):
-            y[j] += gap(a[k] - b0[j], one)
-    for j in range(lane(), cols if one is None else 0, lanes()):
-        y[j] = sqrt(y[j])
-
-
-def distance_dx_row(r, dx, a, b, w, one, n, m, rows, cols):
-    """The sum of w[j] times the slope of the distance from each of m points b[j], for one of n points."""
-    dx, a, w = dx[r * cols : r * cols + cols], a[r * cols : r * cols + cols], w[r * m : r * m + m]
-    b = b[r // n * m * cols : (r // n + 1) * m * cols]
-    for k in range(lane(), cols, lanes()):
-        dx[k] = 0.0
-    for j in range(0, m // 4 * 4, 4):
-        b0, b1, b2, b3 = b[j * cols :], b[(j + 1) * cols :], b[(j + 2) * cols :], b[(j + 3) * cols :]
-        for k in range(lane(), cols, lanes()):
-            two = w[j] * slope(a[k] - b0[k], one) + w[j + 1] * slope(a[k] - b1[k], one)
-            dx[k] += two + (w[j + 2] * slope(a[k] - b2[k], one) + w[j + 3] * slope(a[k] - b3[k], one))
-    for j in range(m // 4 * 4, m):
-        b0 = b[j * cols :]
-        for k in range(lane(), cols, lanes()):
-            dx[k] += w[j] * slope(a[k] - b0[k], one)
-
-
-def gap(v, one):
-    return v * v if one is None else abs(v)
-
-
-def slope(v, one):
-    return v if one is None else select(v > 0.0, 1.0, select(v < 0.0, -1.0, v))
-
-
-@custom(inputs=2, kind="as is", title="cdist", internal=True)
-def distances(a, b, one=None):
-    """cdist() of (s, n, d) and (s, m, d) in the 2-norm, or where `one` is a number the 1-norm."""
-    y = like(a, (*a.shape[:2], b.shape[1]))
-    over_rows(distance_row, (y,), (a, transpose(b), one), y.shape[2], a.shape[1:])
-    return y
-
-
-@distances.backward
-def distances_dx(g, a, b, y, wanted, one):
-    w, (n, m) = g if one else div(g, where(eq(y, 0.0), 1.0, y)), y.shape[1:]
-    dx = [like(x) if want else None for x, want in zip((a, b), wanted, strict=True)]
-    if wanted[0]:
-        over_rows(distance_dx_row, dx[:1], (a, b, w, one), a.shape[2], (n, m))
-    if wanted[1]:
-        over_rows(distance_dx_row, dx[1:], (b, a, transpose(w), one), a.shape[2], (m, n))
-    return tuple(dx)
-
-
-@distances.graph
-def distances_ddx(g, a, b, y, one):
-    w, (s, m, size) = g if one else div(g, where(eq(y, 0.0), 1.0, y)), b.shape
-    d = sub(reshape(a, (s, -1, 1, size)), reshape(b, (s, 1, m, size)))
-    each = mul(reshape(w, (*w.shape, 1)), d.sign() if one else d)
-    return sum_op(each, axis=2), mul(sum_op(each, axis=1), -1.0)
-
-
-@composed
-def cdist(a: Any, b: Any, p: float = 2.0) -> Any:
-    """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are
-    equal is 0. Differences are made one by one: nothing cancels. For other p than 1 and 2 there are (..., n, m, d) of them at once.
-    Shapes: (..., n, d), (..., m, d) give (..., n, m); leading axes broadcast. Raises ShapeError, ValueError for p below 0.
-    >>> fp.cdist(fp.tensor([[0.0, 0.0]]), fp.tensor([[3.0, 4.0]])).tolist()
-    [[5.0]]"""
-    a, b = [floats_only("cdist", x) for x in tensors_of("cdist", a, b)]
-    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
-        raise ShapeError(f"cdist: points do not fit: {a.shape} and {b.shape}. Use (..., n, d) and (..., m, d).")
-    if not is_number(p) or not p >= 0:
-        raise ValueError(f"cdist: no norm: p={p!r}. Use a number of 0 or more, or infinity.")
-    dtype, (a, b) = common_dtype("cdist", (a, b), "float"), [widened(x) for x in (a, b)]
-    if p in (1, 2) and a.size and b.size:
-        lead = common_shape("cdist", (a.shape[:-2], b.shape[:-2]))
-        stacks = [reshape(broadcast_to(x, (*lead, *x.shape[-2:])), (-1, *x.shape[-2:])) for x in (a, b)]
-        y = distances(*stacks, 1.0 if p == 1 else None)
-        return narrowed(reshape(y, (*lead, *y.shape[1:])), dtype)
-    d = sub(reshape(a, (*a.shape[:-1], 1, a.shape[-1])), reshape(b, (*b.shape[:-2], 1, *b.shape[-2:])))
-    d = abs_op(d)
-    if p == 0:
-        return narrowed(sum_op(d.sign(), axis=-1), dtype)
-    if p in (1, math.inf):
-        return narrowed(max_op(d, axis=-1) if p != 1 and d.shape[-1] else sum_op(d, axis=-1), dtype)
-    apart = d > 0
-    total = sum_op(where(apart, pow_op(where(apart, d, 1.0), p), 0.0), axis=-1)
-    some = total > 0
-    return narrowed(where(some, pow_op(where(some, total, 1.0), 1.0 / p), 0.0), dtype)

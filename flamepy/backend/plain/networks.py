@@ -240,23 +240,11 @@ def max_pool_dx(F, outs, ins, consts):
     np.add.at(dx, plane * (sizes[1] * sizes[2] * sizes[3]) + positions, g)
 
 
-def pool_window(sizes):
-    return (*sizes[3:9], 1, 1, *sizes[9:])
-
-
 @kernel
 def avg_pool2d(F, outs, ins, consts):
     """The mean of each window; padding counts as zeros."""
     (y,), (x,), (sizes,) = outs, ins, consts
-    y[...] = total_of(windows(x.reshape(sizes[:3]), pool_window(sizes)), 1).reshape(-1) / (sizes[3] * sizes[4])
-
-
-@kernel
-def avg_pool2d_dx(F, outs, ins, consts):
-    (dx,), (g,), (sizes,) = outs, ins, consts
-    planes, h, w, kh, kw = sizes[:5]
-    share = (g / (kh * kw)).reshape(planes, 1, *sizes[9:])
-    dx[...] = images(np.repeat(share, kh * kw, 1), pool_window(sizes), h, w).reshape(-1)
+    y[...] = total_of(windows(x.reshape(sizes[:3]), (*sizes[3:9], 1, 1, *sizes[9:])), 1).reshape(-1) / (sizes[3] * sizes[4])
 
 
 @kernel

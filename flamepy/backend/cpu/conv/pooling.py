@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from ....core.words import real, select
+from ....core.words import select
 from ....dtypes import HALF
 from ..loops.maps import F
 from ..loops.runs import copy_run, fill_run
@@ -210,24 +210,6 @@ def max_pool_dx(part, dx, g, positions, sizes):
             image[positions[i]] += g[i]
 
 
-@loop
-def avg_pool2d_dx(part, dx, g, sizes):
-    """Each cotangent is shared out evenly over its window."""
-    h, w, kh, kw = sizes[1], sizes[2], sizes[3], sizes[4]
-    share = 1.0 / real(kh * kw)
-    for plane in tasks(part, sizes[0]):
-        image = dx[plane * h * w : (plane + 1) * h * w]
-        fill_run(image, 0.0)
-        for r in range(sizes[9]):
-            top = r * sizes[5] - sizes[7]
-            for c in range(sizes[10]):
-                left = c * sizes[6] - sizes[8]
-                part = g[(plane * sizes[9] + r) * sizes[10] + c] * share
-                for i in range(max(0, top), min(h, top + kh)):
-                    for j in range(max(0, left), min(w, left + kw)):
-                        image[i * w + j] += part
-
-
 # ---- launchers ----
 @launcher(name="max_pool")
 def max_pool_launcher(go, outs, ins, sizes):
@@ -262,8 +244,3 @@ def avg_pool_launcher(go, outs, ins, sizes):
     by_axes(go, (y,), ins, volumes, (1, 2), added, 1.0 / (kh * kw))
     if y is not outs[0]:
         go.device.copy(outs[0], y)  # rounded once
-
-
-@launcher(name="avg_pool2d_dx")
-def avg_pool_dx_launcher(go, outs, ins, sizes):
-    go(avg_pool2d_dx, outs, ins, (table(sizes),), work=ins[0].size * sizes[3] * sizes[4])

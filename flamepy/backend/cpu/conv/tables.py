@@ -12,14 +12,25 @@ LENGTH = 4096  # numbers of a run that one task makes
 
 @loop
 def mixed_numbers(part, y, x, starts, columns, weights, n, rows):
-    """y[o, j] = the sum over t of weights[t] * x[o, columns[t]]. Items: o."""
+    """y[o, j] = the sum over t of weights[t] * x[o, columns[t]]. Items: o. One or two numbers for each result need no loop over them."""
+    each, uneven = columns.size // rows, 0
+    for j in range(np.uintp(rows)):
+        uneven |= starts[j + np.uintp(1)] - starts[j] != each
     for o in tasks(part, y.size // rows):
         line, out = x[o * n : o * n + n], y[o * rows : o * rows + rows]
-        for j in range(rows):
-            total = real(0)
-            for t in range(starts[j], starts[j + 1]):
-                total += weights[np.uintp(t)] * line[np.uintp(columns[np.uintp(t)])]
-            out[j] = total
+        if each == 1 and not uneven:
+            for j in range(np.uintp(rows)):
+                out[j] = weights[j] * line[np.uintp(columns[j])]
+        elif each == 2 and not uneven:
+            for j in range(np.uintp(rows)):
+                a, b = j + j, j + j + np.uintp(1)
+                out[j] = weights[a] * line[np.uintp(columns[a])] + weights[b] * line[np.uintp(columns[b])]
+        else:
+            for j in range(rows):
+                total = real(0)
+                for t in range(starts[j], starts[j + 1]):
+                    total += weights[np.uintp(t)] * line[np.uintp(columns[np.uintp(t)])]
+                out[j] = total
 
 
 @loop

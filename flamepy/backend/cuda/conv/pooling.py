@@ -28,16 +28,6 @@ def seen(at, sizes):
     return plane * sizes[1] * sizes[2], max(0, top), bottom, max(0, left), right
 
 
-def covering(at, sizes):
-    """Which windows cover pixel `at`: where those of its plane begin, their rows [r, last_r) and columns [first, last); the pixel's place
-    in its plane."""
-    rest, column = divided(at, sizes[2])
-    plane, row = divided(rest, sizes[1])
-    r, last_r = windows_at(row, sizes[3], sizes[5], sizes[7], sizes[9])
-    first, last = windows_at(column, sizes[4], sizes[6], sizes[8], sizes[10])
-    return plane * sizes[9] * sizes[10], r, last_r, first, last, row * sizes[2] + column
-
-
 def window_span(window, n, k, step, before, gap, count):
     """(first, end) of what a window sees of an axis. Step 0: windows share the axis as evenly as may be."""
     if step == 0:
@@ -131,33 +121,10 @@ def avg_pool(y, x, sizes, share):
         y[at] = total * share
 
 
-@kernel
-def avg_pool_dx(dx, g, sizes, share):
-    """Each pixel adds up its shares of the windows that cover it."""
-    at = index()
-    if at < dx.size:
-        start, r, last_r, first, last, _ = covering(at, sizes)
-        total = real(0)
-        while r < last_r:
-            c = first
-            while c < last:
-                total += real(g[start + r * sizes[10] + c])
-                c += 1
-            r += 1
-        dx[at] = total * share
-
-
-# ---- launchers: in a mean, a number counts for one of its window's ----
-def launched(name, run, *share):
-    """The launcher of that name."""
-
-    @launcher(name=name)
-    def launch(go, outs, ins, sizes):
-        go(run, outs, ins, (sizes, *[go.dtype.type(one / (sizes[3] * sizes[4])) for one in share]), grid=blocks(outs[0].size))
-
-
-launched("avg_pool2d", avg_pool, 1)
-launched("avg_pool2d_dx", avg_pool_dx, 1)
+# ---- launchers ----
+@launcher(name="avg_pool2d")
+def avg_pool_launcher(go, outs, ins, sizes):
+    go(avg_pool, outs, ins, (sizes, go.dtype.type(1 / (sizes[3] * sizes[4]))), grid=blocks(outs[0].size))
 
 
 @launcher(name="max_pool")
