@@ -327,7 +327,7 @@ INTERNAL = {
     **CHANNELS_INTERNAL,
     **INTERNAL_POINTWISE,
     "power": "pow", "whole_power": "pow", "clip": "clamp", "gelu_erf": "gelu", "gelu_tanh": "gelu", "bell": "gelu", "normal_tail": "gelu",
-    "sum_to": "add", "moments": "var", "root": "std", "lengths": "norm", "power_norm": "norm", "strided_sum": "trace",
+    "sum_to": "add", "moments": "var", "root": "std", "lengths": "norm", "power_norm": "norm", "strided_sum": "trace", "ones_at": "one_hot",
     "crossed": "cross", "added_product": "addmm", "product": "matmul", "wide_product": "matmul",
     "rounding_linear": "linear", "view": "reshape", "permuted": "permute", "expanded": "broadcast_to", "sliced": "getitem",
     "unsliced": "pad", "rows_at": "getitem", "rows_added": "getitem", "along_at": "gather", "along_added": "scatter_add",

@@ -265,9 +265,8 @@ class Watch(Recorder):
     def own_launches(self, steps: list[Any], given: list[str], at: dict[Any, Spot], memory: list[Any]) -> None:
         """These launches as one line: of the buffers they are given, and of new ones. `at`: where in their memory each buffer is."""
         numbers = [a.number for a in [*at][len(given) :]]
-        run = self.constant(
-            self.device.direct.prepare([self.made[n][1:] for n in numbers], [put(s, at) for s in steps], [True] * len(given))
-        )
+        wanted, fresh = {i for i, b in enumerate(memory) if b is not None}, [self.made[n][1:] for n in numbers]
+        run = self.constant(self.device.direct.prepare(fresh, [put(s, at) for s in steps], [True] * len(given), wanted))
         self.lines += [f"m = [{', '.join(given)}]", f"{run}(m)", f"{''.join(['_, '] * len(given) + [f'b{n}, ' for n in numbers])} = m"]
         self.buffers |= {id(b): f"b{n}" for b, n in zip(memory[len(given) :], numbers, strict=True) if b is not None}
         self.held += memory

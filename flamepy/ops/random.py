@@ -31,7 +31,7 @@ from .picking import index_select
 from .reduce_more import argmax
 from .reductions import count_nonzero
 from .scans import cumsum
-from .sorting import argsort, searchsorted, topk
+from .sorting import row_order, searchsorted, topk
 from .widening import widened
 
 
@@ -86,7 +86,7 @@ def randperm(n: int, dtype: Any = None, device: Any = None, *, generator: Any = 
     """The whole numbers below n in random order (int64 unless said otherwise)."""
     if checked_int("randperm", "n", n) < 0:
         raise ValueError(f"randperm: below 0: n={n}. Use 0 or more.")
-    order = argsort(randint(0, (1 << 63) - 1, (n,), device=device, generator=generator))
+    order = row_order.body(randint(0, (1 << 63) - 1, (n,), device=device, generator=generator))
     return order if dtype is None or as_dtype(dtype) == int64 else cast(order, dtype)
 
 
