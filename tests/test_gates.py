@@ -77,7 +77,7 @@ INTEGER_RESULTS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_o
 BITS = {"signbit_op", "isclose_op", "bits_and", "bits_or", "bits_xor", "bits_not", "bits_left", "bits_right", "bits_as"}
 PLACES = {
     "argmax", "argmin", "placed_ids", "running_place", "row_order", "places_in", "largest_at", "ids_present", "rows_of", "taken",
-    "mode_place", "part_of", "drawn_ids",
+    "mode_place", "part_of", "drawn_ids", "ones_at",
 }  # fmt: skip
 COUNTS = {"id_counts", "share_counts", "histc", "count_nonzero", "running"}
 NO_RULE = (
