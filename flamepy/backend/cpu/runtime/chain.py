@@ -105,7 +105,7 @@ def template(
         lines += [f"e{i} = e{i} or {'narrow' if sized else f'k{i}'}.code({arguments})", f"e{i}({workers}, ({arguments}))"]
     if True in fresh:
         back = [f"    m{i}.append(d{i})" for i, passing in enumerate(fresh) if passing]
-        lines[start:] = ["try:", *[f"    {line}" for line in lines[start:]], "finally:", *back]
+        lines[start:] = ["try:", *([f"    {line}" for line in lines[start:]] or ["    pass"]), "finally:", *back]
     lines.append(f"memory += ({''.join(['None, ' if passing else f'b{i}, ' for i, passing in enumerate(fresh)])})")
     values = [f"m{i}" for i in range(len(fresh))] + [f"k{i}" for i in range(len(calls))] + [f"c{i}" for i in range(constants)]
     return written(lines, ["threads", *values], [f"e{i}" for i in range(len(calls))])
