@@ -122,9 +122,9 @@ class Methods(TensorMethods):
     @overload
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
         """The indices that sort() gives (int64). Records nothing. See flamepy.argsort."""
-    # flamepy/ops/selecting.py: argwhere
-    def argwhere(self) -> Tensor:
-        """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it. See flamepy.argwhere."""
+    # flamepy/ops/selecting.py: nonzero
+    def argwhere(self, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
+        """The indices of the elements that are not zero, a row for each (int64). Also called argwhere. as_tuple: as NumPy's nonzero, a 1-D See flamepy.argwhere."""
     # flamepy/ops/logic.py: array_equal
     def array_equal(self, b: TensorLike) -> Tensor:
         """Whether a and b have the same shape and the same numbers, as Python's True or False (torch.equal). See flamepy.array_equal."""
@@ -225,7 +225,7 @@ class Methods(TensorMethods):
     @overload
     def categorical(self, dim: int = -1, generator: TensorLike | None = None) -> Tensor:
         """A class id (int64) for each row of logits along an axis, drawn with the probabilities softmax(logits). (By Gumbel's maximum.) See flamepy.categorical."""
-    # flamepy/ops/vectors.py: cdist
+    # flamepy/ops/similarity.py: cdist
     def cdist(self, b: TensorLike, p: float = 2.0) -> Tensor:
         """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are See flamepy.cdist."""
     # flamepy/ops/rounding.py: "ceil"
@@ -681,9 +681,9 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: moveaxis
     def moveaxis(self, source: TensorLike, destination: TensorLike) -> Tensor:
         """Axes moved to other places, the others in their order. Also called movedim. See flamepy.moveaxis."""
-    # flamepy/ops/rearranging.py: movedim
+    # flamepy/ops/rearranging.py: moveaxis
     def movedim(self, source: TensorLike, destination: TensorLike) -> Tensor:
-        """moveaxis(). See flamepy.movedim."""
+        """Axes moved to other places, the others in their order. Also called movedim. See flamepy.movedim."""
     # flamepy/ops/losses.py: mse_loss
     def mse_loss(self, target: TensorLike, *, reduction: str = 'mean') -> Tensor:
         """(x - target)^2. See flamepy.mse_loss."""
@@ -773,7 +773,7 @@ class Methods(TensorMethods):
         """-x[id] for log-probabilities x; shapes and `weight` as in cross_entropy. See flamepy.nll_loss."""
     # flamepy/ops/selecting.py: nonzero
     def nonzero(self, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
-        """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows, See flamepy.nonzero."""
+        """The indices of the elements that are not zero, a row for each (int64). Also called argwhere. as_tuple: as NumPy's nonzero, a 1-D See flamepy.nonzero."""
     # flamepy/ops/reductions.py: norm
     @overload
     def norm(
@@ -814,7 +814,7 @@ class Methods(TensorMethods):
     def permutation(self, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
     @overload
     def permutation(self, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
-        """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. See flamepy.permutation."""
+        """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. Also called shuffle: x stays as it is. See flamepy.permutation."""
     # flamepy/core/ops/shape.py: permute
     def permute(self, axes: int | Sequence[int], *rest: int) -> Tensor:
         """The axes in another order; permute(x, (1, 0)) or permute(x, 1, 0). See flamepy.permute."""
@@ -891,7 +891,7 @@ class Methods(TensorMethods):
         """Another shape on the same memory; one size may be -1. reshape(x, (2, 3)) or reshape(x, 2, 3). See flamepy.reshape."""
     # flamepy/ops/rearranging.py: reshape_as
     def reshape_as(self, other: TensorLike) -> Tensor:
-        """reshape() to the shape of another tensor. See flamepy.reshape_as."""
+        """reshape() to the shape of another tensor. Also called view_as. See flamepy.reshape_as."""
     # flamepy/ops/rearranging.py: roll
     @overload
     def roll(self, shift: TensorLike, axis: Axis = None) -> Tensor: ...
@@ -980,12 +980,12 @@ class Methods(TensorMethods):
     # flamepy/core/ops/pointwise.py: "sign"
     def sgn(self) -> Tensor:
         """-1, 0 or 1; NaN for NaN. Records a zero gradient. See flamepy.sgn."""
-    # flamepy/ops/random.py: shuffle
+    # flamepy/ops/random.py: permutation
     @overload
     def shuffle(self, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
     @overload
     def shuffle(self, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
-        """permutation(), by another name: a new tensor, where NumPy's changes x in place. See flamepy.shuffle."""
+        """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. Also called shuffle: x stays as it is. See flamepy.shuffle."""
     # flamepy/ops/activations.py: "sigmoid"
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x)). See flamepy.sigmoid."""
@@ -1088,9 +1088,9 @@ class Methods(TensorMethods):
     # flamepy/ops/rearranging.py: swapaxes
     def swapaxes(self, axis0: int, axis1: int) -> Tensor:
         """Two axes swapped: transpose(). Also called swapdims. See flamepy.swapaxes."""
-    # flamepy/ops/rearranging.py: swapdims
+    # flamepy/ops/rearranging.py: swapaxes
     def swapdims(self, axis0: int, axis1: int) -> Tensor:
-        """swapaxes(). See flamepy.swapdims."""
+        """Two axes swapped: transpose(). Also called swapdims. See flamepy.swapdims."""
     # flamepy/ops/activations.py: "silu"
     def swish(self) -> Tensor:
         """x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118). See flamepy.swish."""
@@ -1218,9 +1218,9 @@ class Methods(TensorMethods):
     @overload
     def vector_norm(self, ord: float = 2, dim: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Tensor:
         """(sum of |x|^ord)^(1 / ord) over the axes; inf: the largest |x|, -inf: the smallest, 0: how many are not zero. Its gradient at zero See flamepy.vector_norm."""
-    # flamepy/ops/rearranging.py: view_as
+    # flamepy/ops/rearranging.py: reshape_as
     def view_as(self, other: TensorLike) -> Tensor:
-        """reshape_as(). See flamepy.view_as."""
+        """reshape() to the shape of another tensor. Also called view_as. See flamepy.view_as."""
     # flamepy/ops/stacking.py: vstack
     def vstack(self) -> Tensor:
         """Tensors below each other, those of one axis as rows. See flamepy.vstack."""

@@ -156,19 +156,18 @@ def typed_array(data: Any, wanted: np.dtype | None) -> np.ndarray:
     """What a tensor of this data holds, in host memory."""
     if isinstance(data, Tensor):
         return of_type(data.numpy(), wanted)
-    if is_torch_tensor(data):
-        data = torch_array(data)
-    elif hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
-        data = np.from_dlpack(data)
-    elif isinstance(data, list | tuple) and data and is_torch_tensor(data[0]):
-        data = [torch_array(x) if of_torch(x) else x for x in data]
+    if type(data) is not np.ndarray:
+        if is_torch_tensor(data):
+            data = torch_array(data)
+        elif hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
+            data = np.from_dlpack(data)
+        elif isinstance(data, list | tuple) and data and is_torch_tensor(data[0]):
+            data = [torch_array(x) if of_torch(x) else x for x in data]
     array = host_array(data)
     if seen:  # what data that Python made is before it takes its tensor's type
         seen(None, f"data of shape {array.shape}", lambda: digest_of(array))
-    if wanted is None and array.dtype == float64 and not hasattr(data, "__array__") and not holds_arrays(data):
-        wanted = float32
-    elif wanted is None and array.dtype.kind == "u" and not hasattr(data, "__array__") and not holds_arrays(data):
-        wanted = int64  # Python's ints; the largest do not fit
+    if wanted is None and array is not data and array.dtype.kind in "fu" and not hasattr(data, "__array__") and not holds_arrays(data):
+        wanted = int64 if array.dtype.kind == "u" else float32 if array.dtype == float64 else None  # Python's ints: the largest do not fit
     return of_type(array, wanted)
 
 
@@ -204,8 +203,9 @@ def of_type(array: np.ndarray, wanted: np.dtype | None) -> np.ndarray:
                 wider = "floats" if wanted == int64 else "int64 or floats"
                 raise NumberTooLarge(f"tensor: a number does not fit {wanted}: {number}. Use {wider}.")
     wanted = pickling.DTYPE.get(wanted, wanted)  # C's long long is equal to its long, and another type
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = array.astype(wanted, copy=False)
+    if array.dtype is not wanted:
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array.astype(wanted, copy=False)
     return array if array.dtype is wanted else array.view(wanted)
 
 

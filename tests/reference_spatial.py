@@ -300,7 +300,7 @@ SPATIAL = {
 }
 # Ops without a public name, and the public one whose line exercises them.
 INTERNAL_OF_SPATIAL = {
-    "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d",
+    "conv2d_at_x": "conv2d", "conv2d_at_weight": "conv2d", "exchanged": "conv3d",
     "mixed": "avg_pool3d", "largest_at": "max_pool2d", "unpooled": "max_unpool2d", "sampled": "grid_sample", "spread": "grid_sample",
 }
 # fmt: on

@@ -74,12 +74,12 @@ def test_every_differentiable_op_has_a_rule():
 
 # What these give are ints and bools, or they refuse a tracked input; tests/test_every_function.py asks each public function.
 INTEGER_RESULTS = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor"}
-BITS = {"signbit_op", "isclose_op", "bits_and", "bits_or", "bits_xor", "bits_not", "bits_left", "bits_right", "bits_as"}
+BITS = {"signbit_op", "isclose_op", "is_share", "bits_and", "bits_or", "bits_xor", "bits_not", "bits_left", "bits_right", "bits_as"}
 PLACES = {
-    "argmax", "argmin", "placed_ids", "running_place", "row_order", "places_in", "largest_at", "ids_present", "rows_of", "taken",
+    "argmax", "argmin", "placed_ids", "running_place", "row_order", "places_in", "largest_at", "rows_of", "taken",
     "mode_place", "part_of", "drawn_ids", "ones_at",
 }  # fmt: skip
-COUNTS = {"id_counts", "share_counts", "histc", "count_nonzero", "running"}
+COUNTS = {"id_counts", "histc", "count_nonzero", "running"}
 NO_RULE = (
     INTEGER_RESULTS
     | BITS

@@ -37,7 +37,7 @@ def test_what_lapack_refuses():
         with raises(kind, "inv: ", "(2, 2)"):
             linalg.inv(singular)
         with raises(kind, "cholesky: "):
-            linalg.cholesky(indefinite)
+            linalg.cholesky(indefinite).numpy()
         with raises(kind, "solve: "):
             linalg.solve(singular, fp.ones(2))
 
@@ -208,3 +208,18 @@ def test_small_factors_are_those_of_lapack(shape, device):
         scale = np.abs(y).max(initial=0.0) if np.isfinite(y).all() else 1.0
         for got, want, size in zip(linalg.qr(fp.tensor(y)), np.linalg.qr(y), (1.0, scale or 1.0), strict=True):
             np.testing.assert_allclose(got.numpy() / size, want / size, atol=1e-12)
+
+
+def test_roots_of_small_and_large_matrices_are_lapacks():
+    for n in (0, 1, 5, 16, 17):
+        a = RNG.standard_normal((2, n, n))
+        a = a @ a.mT + n * np.eye(n)
+        want, lower = np.linalg.cholesky(a), np.where(np.tri(n, dtype=bool), a, np.nan)
+        np.testing.assert_allclose(linalg.cholesky(fp.tensor(lower)).numpy(), want, rtol=1e-9, atol=1e-12)
+        for wrong in (-1.0, 0.0, -np.inf) if n else ():
+            a[1, -1, -1] = wrong
+            with raises(linalg.LinAlgError, "cholesky: Matrix is not positive definite", f"{(2, n, n)}"):
+                linalg.cholesky(fp.tensor(a)).numpy()
+        if n:
+            a[1, -1, -1] = np.nan  # goes on, as in NumPy
+            np.testing.assert_array_equal(np.isnan(linalg.cholesky(fp.tensor(a)).numpy()), np.isnan(np.linalg.cholesky(a)))

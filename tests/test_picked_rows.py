@@ -354,3 +354,34 @@ def test_tensors_beside_numbers_and_slices_are_not_read_by_the_host(device: str)
         want = np.zeros(x.shape)
         np.add.at(want, key, 1)
         assert t[key].sum().backward()[t].tolist() == want.tolist()
+
+
+def test_index_fill_tells_zeros_apart_and_integers_from_floats() -> None:
+    x, n = fp.tensor([1.0, 2.0]), fp.tensor([1, 2])
+    for _ in range(5):
+        assert [np.signbit(fp.index_fill(x, 0, [1], zero).numpy()[1]) for zero in (0.0, -0.0)] == [False, True]
+        assert [fp.index_fill(t, 0, [0], 1).dtype for t in (x, n)] == [F32, I64]
+    with raises(fp.IndexOutOfRange, "index_fill: index out of range: 2 at position (1,)"):
+        fp.index_fill(x, 0, [1, 2], 1.0).numpy()
+
+
+def test_arrays_of_numpy_pick_as_tensors_do() -> None:
+    a, rng = np.arange(24.0, dtype=F32).reshape(4, 3, 2), np.random.default_rng(0)
+    x = leaf(a)
+    for kind in (np.int64, np.int32, np.uint8):
+        for _ in range(4):
+            i, j = rng.integers(0, 3, (2, 1)).astype(kind), rng.integers(0, 3, 5).astype(kind)
+            for key in (i, (i, j), (j, j, j % 2), (i, slice(1), j % 2), (slice(None), j)):
+                np.testing.assert_array_equal(x[key].numpy(), a[key])
+                np.testing.assert_array_equal(x[key].sum().backward()[x].numpy(), counted_picks(a, key))
+    with raises(fp.IndexOutOfRange, "index: index 3 is out of bounds for axis 1 with size 3"):
+        x[np.array([0, 1]), np.array([2, 3])].numpy()
+    with raises(fp.IndexOutOfRange, "too many indices"):
+        fp.tensor(1.0)[np.array([0])]
+
+
+def counted_picks(a: np.ndarray, key: Any) -> np.ndarray:
+    """How often a[key] has each element."""
+    found = np.zeros_like(a)
+    np.add.at(found, key, 1.0)
+    return found

@@ -72,7 +72,7 @@ class Parts(dict[type, Callable[[Any], Any]]):
     """NUMBERS, and what dtypes and tensors are known by."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any]:
-        if not issubclass(kind, Tensor | np.dtype):
+        if not issubclass(kind, (Tensor, np.dtype)):  # a union would be made at each call
             raise KeyError(kind)
         return self.setdefault(kind, attrgetter("spec") if issubclass(kind, Tensor) else np.dtype)
 

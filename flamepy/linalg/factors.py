@@ -32,7 +32,7 @@ from ..ops.joining import cat
 from ..ops.rows import over_rows
 from ..ops.shape_more import tril
 from .host import matrices, on_host, quiet
-from .solving import inverse, substituted
+from .solving import inverse, require_none, substituted
 
 
 def lined(x: Any) -> Any:
@@ -55,9 +55,36 @@ def apart(values: Any, diagonal: float) -> Any:
 
 
 # ---- Cholesky ----------------------------------------------------------------------------------------------------------------------
+SMALL = 1 << 12  # products of sides up to which plain loops take less time than LAPACK
+
+
+def root_row(r, y, wrong, x, n, rows, cols):
+    """Column by column; `wrong`: how many numbers are no squares."""
+    x, y, found = x[r * cols : r * cols + cols], y[r * cols : r * cols + cols], 0
+    for j in range(n):
+        barrier()
+        total = x[j * n + j]
+        for k in range(j):
+            total -= y[j * n + k] * y[j * n + k]
+        found += total <= 0.0
+        root = sqrt(total)
+        for i in range(lane(), n, lanes()):
+            total = x[i * n + j]
+            for k in range(j if i > j else 0):
+                total -= y[i * n + k] * y[j * n + k]
+            y[i * n + j] = root if i == j else total / root if i > j else 0.0
+    if lane() == 0:
+        wrong[r] = found
+
+
 @custom(inputs=1, title="cholesky", internal=True)
 def root_of(x):
-    return on_host("cholesky", np.linalg.cholesky, (x,), (x.shape,))
+    if x.shape[-1] ** 3 > SMALL:
+        return on_host("cholesky", np.linalg.cholesky, (x,), (x.shape,))
+    y, wrong = like(x), like(x, x.shape[:-2], int64)
+    over_rows(root_row, (y, wrong), (x,), math.prod(x.shape[-2:]), x.shape[-1:])
+    require_none("cholesky", "Matrix is not positive definite", x, wrong)
+    return y
 
 
 @root_of.differentiable
@@ -81,9 +108,6 @@ def cholesky(x: Any, *, upper: bool = False) -> Any:
 
 
 # ---- QR ----------------------------------------------------------------------------------------------------------------------------
-SMALL = 1 << 12  # products of sides up to which plain reflections take less time than LAPACK
-
-
 def reflect_row(r, q, y, h, taus, x, m, n, k, rows, cols):
     """As LAPACK does it: h is y, and below the diagonal the reflections, whose first number is 1."""
     x, h, y = x[r * m * n : r * m * n + m * n], h[r * m * n : r * m * n + m * n], y[r * k * n : r * k * n + k * n]
@@ -356,8 +380,8 @@ def lapack_lstsq(a: np.ndarray, b: np.ndarray, rtol: float, inverts: bool) -> tu
         return x, s, rank
     u, s, vh = np.linalg.svd(a, full_matrices=False)
     counts = s > rtol * s[..., :1]
-    p = (vh.mT * np.where(counts, 1.0 / s, 0.0)[..., None, :]) @ u.mT
-    return (p @ b, s, counts.sum(-1), p) if inverts else (p @ b, s, counts.sum(-1))
+    scaled, rank = vh.mT * (counts / (s + ~counts))[..., None, :], np.add.reduce(counts, -1)
+    return (scaled @ u.mT @ b, s, rank, scaled @ u.mT) if inverts else (scaled @ (u.mT @ b), s, rank)
 
 
 @custom(inputs=2, title="lstsq", internal=True)
@@ -400,6 +424,6 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
         raise ShapeError(f"lstsq: sizes differ: {a.shape} and {b.shape}. Use (..., m, n) and (..., m, k) or (m,).")
     solution, s, rank = least_squares(a, reshape(b, (*b.shape, 1)) if b.ndim == 1 else b, relative("lstsq", a, rcond))
     solution, rank = reshape(solution, solution.shape[:-1]) if b.ndim == 1 else solution, cast(rank.detach(), int64)
-    if a.shape[-2] <= a.shape[-1] or (rank.numpy() < a.shape[-1]).any():
+    if a.shape[-2] <= a.shape[-1] or np.minimum.reduce(rank.numpy(), None, initial=a.shape[-1]) < a.shape[-1]:
         return solution, filled((0,), 0, a.dtype, a.device), rank, s
     return solution, sum_op(square(sub(matmul(a, solution), b)), axis=-1 if b.ndim == 1 else -2), rank, s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,15 +131,21 @@ def substituted(a, b, upper=False, unit=False, turned=False, right=False):
         return on_host("solve_triangular", lapack_triangle, (a, b), (b.shape,), upper, unit, turned, right)
     zeros, strides = like(a, a.shape[:-2], int64), (*((1, n) if turned != right else (n, 1)), *((1, n) if right else (m, 1)))
     over_rows(substitute_row, (y, zeros), (a, b), n * m, (upper != (turned != right), unit, n, m, *strides))
-    if y.size and not unit:
-        zeros = zeros if zeros.size == 1 else sum_op(zeros)
-        a.device.require(partial(refuse_singular, a.shape), zeros.buffer, within=((0, 0),))
+    if not unit:
+        require_none("solve_triangular", "Singular matrix", a, zeros)
     return y
 
 
-def refuse_singular(shape: tuple[int, ...], zeros: Any) -> None:
-    if zeros.device.download(zeros)[0]:
-        raise LinAlgError(f"solve_triangular: Singular matrix: shape {shape}. {ADVICE}.")
+def require_none(name: str, problem: str, x: Any, wrong: Any) -> None:
+    """Refuse these matrices unless the counts of what is wrong with each are 0."""
+    text = f"{name}: {problem}: shape {x.shape}. {ADVICE}."
+
+    def check(count: Any) -> None:
+        if count.device.download(count)[0]:
+            raise LinAlgError(text)
+
+    if x.size:
+        x.device.require(check, (wrong if wrong.size == 1 else sum_op(wrong)).buffer, within=((0, 0),))
 
 
 @substituted.differentiable

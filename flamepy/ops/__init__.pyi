@@ -390,11 +390,12 @@ def argsort(x: TensorLike, dim: int = -1, descending: bool = False, stable: bool
     [1, 2, 0]
     """
 
-# flamepy/ops/selecting.py: argwhere
-def argwhere(x: TensorLike) -> Tensor:
-    """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it.
-    Shapes: (n, x.ndim).
-    >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
+# flamepy/ops/selecting.py: nonzero
+def argwhere(x: TensorLike, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
+    """The indices of the elements that are not zero, a row for each (int64). Also called argwhere. as_tuple: as NumPy's nonzero, a 1-D
+    tensor for each axis, which may stand in x[...]. size: how many rows, `fill_value` where there are fewer. Reads x on the host, so no
+    captured step may call it. Shapes: (n, x.ndim), or (n,) for each axis.
+    >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
     [[0, 1], [1, 0]]
     """
 
@@ -739,10 +740,10 @@ def categorical(logits: TensorLike, dim: int = -1, generator: TensorLike | None 
     [1, 0]
     """
 
-# flamepy/ops/vectors.py: cdist
+# flamepy/ops/similarity.py: cdist
 def cdist(a: TensorLike, b: TensorLike, p: float = 2.0) -> Tensor:
     """Distances of each point of a from each of b in the p-norm, p from 0 (how many numbers differ) to infinity; the gradient where two are
-    equal is 0. Differences are made one by one: nothing cancels. For other p than 1 and 2 there are (..., n, m, d) of them at once.
+    equal is 0. Differences are made one by one: nothing cancels. Unless p is 1, 2 or infinity there are (..., n, m, d) of them at once.
     Shapes: (..., n, d), (..., m, d) give (..., n, m); leading axes broadcast. Raises ShapeError, ValueError for p below 0.
     >>> fp.cdist(fp.tensor([[0.0, 0.0]]), fp.tensor([[3.0, 4.0]])).tolist()
     [[5.0]]
@@ -2764,11 +2765,11 @@ def moveaxis(x: TensorLike, source: TensorLike, destination: TensorLike) -> Tens
     (3, 4, 2)
     """
 
-# flamepy/ops/rearranging.py: movedim
+# flamepy/ops/rearranging.py: moveaxis
 def movedim(x: TensorLike, source: TensorLike, destination: TensorLike) -> Tensor:
-    """moveaxis(). Shapes: as there.
-    >>> fp.movedim(fp.ones(2, 3, 4), (0, 1), (1, 2)).shape
-    (4, 2, 3)
+    """Axes moved to other places, the others in their order. Also called movedim. Shapes: (a, b, c), 0, 2 give (b, c, a).
+    >>> fp.moveaxis(fp.ones(2, 3, 4), 0, -1).shape
+    (3, 4, 2)
     """
 
 # flamepy/ops/losses.py: mse_loss
@@ -3012,9 +3013,9 @@ def nll_loss(
 
 # flamepy/ops/selecting.py: nonzero
 def nonzero(x: TensorLike, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Tensor:
-    """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows,
-    `fill_value` where there are fewer.
-    Shapes: (n, x.ndim), or (n,) for each axis.
+    """The indices of the elements that are not zero, a row for each (int64). Also called argwhere. as_tuple: as NumPy's nonzero, a 1-D
+    tensor for each axis, which may stand in x[...]. size: how many rows, `fill_value` where there are fewer. Reads x on the host, so no
+    captured step may call it. Shapes: (n, x.ndim), or (n,) for each axis.
     >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
     [[0, 1], [1, 0]]
     """
@@ -3106,7 +3107,7 @@ def pairwise_distance(x1: TensorLike, x2: TensorLike, p: float = 2.0, eps: float
 def permutation(x: TensorLike, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
 @overload
 def permutation(x: TensorLike, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
-    """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's.
+    """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. Also called shuffle: x stays as it is.
     Shapes: x's.
     >>> sorted(fp.permutation(fp.tensor([1.0, 2.0])).tolist())
     [1.0, 2.0]
@@ -3383,7 +3384,7 @@ def reshape(x: TensorLike, shape: int | Sequence[int], *rest: int) -> Tensor:
 
 # flamepy/ops/rearranging.py: reshape_as
 def reshape_as(x: TensorLike, other: TensorLike) -> Tensor:
-    """reshape() to the shape of another tensor. Shapes: as there.
+    """reshape() to the shape of another tensor. Also called view_as. Shapes: as there.
     >>> fp.reshape_as(fp.ones(6), fp.ones(2, 3)).shape
     (2, 3)
     """
@@ -3663,14 +3664,14 @@ def sgn(x: TensorLike, /) -> Tensor:
     [-1.0, 1.0]
     """
 
-# flamepy/ops/random.py: shuffle
+# flamepy/ops/random.py: permutation
 @overload
 def shuffle(x: TensorLike, axis: int = 0, generator: TensorLike | None = None) -> Tensor: ...
 @overload
 def shuffle(x: TensorLike, dim: int = 0, generator: TensorLike | None = None) -> Tensor:
-    """permutation(), by another name: a new tensor, where NumPy's changes x in place.
+    """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. Also called shuffle: x stays as it is.
     Shapes: x's.
-    >>> sorted(fp.shuffle(fp.tensor([1.0, 2.0])).tolist())
+    >>> sorted(fp.permutation(fp.tensor([1.0, 2.0])).tolist())
     [1.0, 2.0]
     """
 
@@ -4002,11 +4003,11 @@ def swapaxes(x: TensorLike, axis0: int, axis1: int) -> Tensor:
     (4, 3, 2)
     """
 
-# flamepy/ops/rearranging.py: swapdims
+# flamepy/ops/rearranging.py: swapaxes
 def swapdims(x: TensorLike, axis0: int, axis1: int) -> Tensor:
-    """swapaxes(). Shapes: as there.
-    >>> fp.swapdims(fp.ones(2, 3), 0, 1).shape
-    (3, 2)
+    """Two axes swapped: transpose(). Also called swapdims. Shapes: (n, m) gives (m, n).
+    >>> fp.swapaxes(fp.ones(2, 3, 4), 0, 2).shape
+    (4, 3, 2)
     """
 
 # flamepy/ops/gated.py: swiglu
@@ -4394,10 +4395,10 @@ def vector_norm(x: TensorLike, ord: float = 2, dim: Axis = None, keepdim: bool =
     5.0
     """
 
-# flamepy/ops/rearranging.py: view_as
+# flamepy/ops/rearranging.py: reshape_as
 def view_as(x: TensorLike, other: TensorLike) -> Tensor:
-    """reshape_as(). Shapes: as there.
-    >>> fp.view_as(fp.ones(6), fp.ones(2, 3)).shape
+    """reshape() to the shape of another tensor. Also called view_as. Shapes: as there.
+    >>> fp.reshape_as(fp.ones(6), fp.ones(2, 3)).shape
     (2, 3)
     """
 

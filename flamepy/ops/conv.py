@@ -10,12 +10,12 @@ from typing import Any
 
 from ..core.custom import custom
 from ..core.errors import ShapeError
-from ..core.op import launch, like
+from ..core.op import launch, like, share
 from ..core.ops.axes import composed, tensors_of
 from ..core.ops.copy import cast
 from ..core.ops.pointwise import add
 from ..core.ops.reduce import sum as sum_op
-from ..core.ops.shape import permute
+from ..core.ops.shape import permuted
 from ..dtypes import FULL, HALF, float32
 from ..engine.autocast import here
 from ..engine.forms import form
@@ -230,30 +230,31 @@ def convolution(op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: A
         return convolved(x, weight, bias, stride, same, dilation, groups)
     x = x if x.ndim == 5 else x.reshape((1, *x.shape))
     deep = results(x.shape[2:3], window[:1], stride[:1], [(same[0], same[0])], dilation[:1])[0]
-    seen = depth_as_channels(x, depth_kind(x.shape[2], deep, window[0], stride[0], same[0], dilation[0]), window[0])
+    seen = depth_as_channels(x, ("windows", x.shape[2], deep, window[0], stride[0], same[0], dilation[0], False))
     y = convolved(seen, channels_of_depth(weight), bias, stride[1:], same[1:], dilation[1:], groups)
-    y = swapped(y, (x.shape[0], deep, *y.shape[1:]))
-    return y if len(given) == 5 else y.reshape(y.shape[1:])
+    return swapped(y, (x.shape[0], deep, *y.shape[1:]), (*given[:-4], y.shape[1], deep, *y.shape[2:]))
 
 
-def depth_kind(size: int, deep: int, window: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:
-    """What `deep` windows see along the depth, a matrix for tables.along()."""
-    return "windows", size, deep, window, stride, padding, dilation, False
-
-
-def depth_as_channels(x: Any, kind: Any, window: int) -> Any:
-    """(N, C, D, H, W) as images (N * results, C * window, H, W): what each window sees of the depth are channels."""
+def depth_as_channels(x: Any, kind: tuple[Any, ...]) -> Any:
+    """(N, C, D, H, W) as images (N * results, C * window, H, W): what each window sees of the depth, a matrix for tables.along(), are
+    channels."""
     n, c, size, h, w = x.shape
-    _, _, deep, _, step, before, gap, _ = kind
+    _, _, deep, window, step, before, gap, _ = kind
     same = before == 0 and (window == step == 1 or (window == size and deep == gap == 1))  # all see what there is, once
-    seen = swapped(x if same else along(x, 2, kind), (n, c, deep, window, h, w))
-    return seen.reshape((n * deep, c * window, h, w))
+    return swapped(x if same else along(x, 2, kind), (n, c, deep, window, h, w), (n * deep, c * window, h, w))
 
 
-def swapped(x: Any, shape: Sizes) -> Any:
-    """x in this shape, then with the second and the third axis exchanged."""
-    n, a, b, *rest = shape
-    return permute(x.reshape(shape), (0, 2, 1, *range(3, len(shape)))) if a > 1 and b > 1 else x.reshape((n, b, a, *rest))
+def swapped(x: Any, shape: Sizes, result: Sizes) -> Any:
+    """x in this shape with the second and the third axis exchanged, as a tensor of the shape `result`."""
+    return exchanged(x, shape, result) if shape[1] > 1 and shape[2] > 1 else x.reshape(result)
+
+
+@custom(inputs=1, kind="as is", title="permute", internal=True)
+def exchanged(x, shape=(), result=()):
+    return share(permuted.body(share(x, shape), (0, 2, 1, *range(3, len(shape)))), result)
+
+
+exchanged.differentiable(lambda g, shapes, shape: exchanged(g, (shape[0], shape[2], shape[1], *shape[3:]), shapes[0]))
 
 
 def channels_of_depth(weight: Any) -> Any:
@@ -300,9 +301,9 @@ def spread_windows(x: Any, weight: Any, sizes: Sizes, stride: Sizes, padding: Si
         numbers = (*batch, x.shape[-3], groups, *weight.shape[2:], *stride, *padding, *dilation, *x.shape[-2:])
         return conv2d_at_x(x, weight, shape, numbers)
     n, c, deep, h, w = x.shape if x.ndim == 5 else (1, *x.shape)
-    images = swapped(x, (n, c, deep, h, w)).reshape((n * deep, c, h, w))
+    images = swapped(x, (n, c, deep, h, w), (n * deep, c, h, w))
     y = spread_windows(images, channels_of_depth(weight), sizes[1:], stride[1:], padding[1:], dilation[1:], groups)
     window = weight.shape[2]
-    y = swapped(y, (n, deep, outs, window, *sizes[1:])).reshape((n, outs, deep * window, *sizes[1:]))
-    y = along(y, 2, turned(depth_kind(sizes[0], deep, window, stride[0], padding[0], dilation[0])))
+    y = swapped(y, (n, deep, outs, window, *sizes[1:]), (n, outs, deep * window, *sizes[1:]))
+    y = along(y, 2, turned(("windows", sizes[0], deep, window, stride[0], padding[0], dilation[0], False)))
     return y if x.ndim == 5 else y.reshape(y.shape[1:])

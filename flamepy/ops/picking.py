@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from ..core.custom import custom
+from ..core.door import Door
 from ..core.errors import DeviceError, DTypeError, IndexOutOfRange, ShapeError
 from ..core.methods import uploaded
 from ..core.op import launch, like
 from ..core.ops.axes import composed, one_axis, titled
 from ..core.ops.copy import cast, copy_into
 from ..core.ops.indexing import add_rows, basic, check_ids, embedded, is_basic, is_integer, placed_ids, rows_added, rows_at
-from ..core.ops.pointwise import add
 from ..core.ops.shape import broadcast_to, reshape, sliced
 from ..core.tensor import Tensor
+from ..core.words import select
 from ..dtypes import int64
 
 KEPT = 1 << 12  # numbers of a row that is made once
@@ -131,20 +132,20 @@ selected = titled(slices_at, "index_select"), titled(along_at, "index_select")
 def getitem(x: Any, key: Any) -> Any:
     """x[key]: ints, slices (any step), None, ..., integer arrays or tensors, bool masks, as NumPy."""
     keys = key if isinstance(key, tuple) else (key,)
+    if keys and all([type(k) is np.ndarray and k.dtype.kind in "iu" for k in keys]):  # by the route of tensors
+        return getitem(x, tuple([uploaded_ids(k, x.device) for k in keys]))
     if is_basic(keys):
         return basic(x, keys)
     for k in keys:
         if isinstance(k, Tensor) and k.device is not x.device:
             names = ", ".join(sorted([x.device.name, k.device.name]))
             raise DeviceError(f"index: operands are on two devices: {names}. Move one of them with .to(device).")
-    if len(keys) == 1 and x.ndim and isinstance(k := k if isinstance(k, Tensor) else index_array(k), Tensor | np.ndarray):
-        if k.dtype.kind in "iu":
-            return select_rows("index", x, 0, k)
-        if k.dtype.kind == "b" and k.ndim and k.shape == x.shape[: k.ndim]:
-            mask, rest = k.numpy() if isinstance(k, Tensor) else k, x.shape[k.ndim :]
-            held = uploaded(mask.ravel().nonzero()[0], x.device)
-            return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
     keys = tuple([index_array(k) for k in keys])
+    k = keys[0]
+    if len(keys) == 1 and isinstance(k, Tensor | np.ndarray) and k.dtype.kind == "b" and k.ndim and k.shape == x.shape[: k.ndim]:
+        mask, rest = k.numpy() if isinstance(k, Tensor) else k, x.shape[k.ndim :]
+        held = uploaded(mask.ravel().nonzero()[0], x.device)
+        return rows_at(x, held, math.prod(rest), (*held.shape, *rest))
     if (y := beside_slices(x, keys)) is not None:
         return y
     try:
@@ -166,7 +167,7 @@ def beside_slices(x: Any, keys: tuple) -> Any:
     except ValueError:
         return None
     hidden = x.ndim - 1 - len([k for k in plain if k is not None and k is not Ellipsis])
-    axis, x = at[0] + hidden * (Ellipsis in plain[: at[0]]), basic(x, plain)
+    axis, x = at[0] + hidden * (Ellipsis in plain[: at[0]]), x if len(arrays) == len(keys) <= x.ndim else basic(x, plain)
     same = [k if k.shape == picked else broadcast_to(k, picked) for k in [integers("index", k, x.device) for k in arrays]]
     rows, n, rest = same[0], x.shape[axis], x.shape[axis + len(same) :]
     if len(same) == 1:
@@ -178,13 +179,20 @@ def beside_slices(x: Any, keys: tuple) -> Any:
     return select_rows("", reshape(x, (*x.shape[:axis], n, *rest)), axis, reshape(rows, picked))
 
 
+def row_number(i, j, n, m):
+    return select(i < 0, i + n, i) * m + select(j < 0, j + m, j)
+
+
 @custom(inputs=2, kind="as is", title="index", internal=True)
 def rows_of(rows, ids, n=0, m=0, axis=1, shape=()):
     """Row numbers by two axes of a tensor of `shape`: `rows` of n, each of m that ids name, along this axis. Both are looked at."""
     for own, many, a in ((rows, n, axis - 1), (ids, m, axis)):
         text = f"index: index {{0}} is out of bounds for axis {a} with size {many}: shape {shape}. Use indices inside the shape."
         check_ids(own, -many, many, text)
-    return add(placed_ids(rows, n, (ids.size,), (0,), m), placed_ids(ids, m, (ids.size,), (0,), 1))
+    y = like(ids, (ids.size,))
+    if y.size:
+        launch("map", row_number, (y,), (rows, ids, int64.type(n), int64.type(m)))
+    return y
 
 
 class NoIndex(DTypeError, IndexOutOfRange):
@@ -209,7 +217,11 @@ def integers(name: str, index: Any, device: Any) -> Any:
         raise NoIndex(f"{name}: the index is not integer: {array.dtype}. Cast it to int64.")
     if isinstance(array, Tensor):
         return array if array.dtype == int64 else cast(array, int64)
-    return Tensor.of(name, array.astype(np.int64), device)
+    return uploaded_ids(array, device)
+
+
+def uploaded_ids(array: np.ndarray, device: Any) -> Any:
+    return Door.tensor(array if array.dtype is int64 else array.astype(np.int64), None, device)
 
 
 def counted(n: int, dtype: np.dtype, device: Any) -> Any:

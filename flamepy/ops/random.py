@@ -15,12 +15,13 @@ from ..core.creation import random_tensor, shape_of
 from ..core.custom import custom
 from ..core.device import device as device_of
 from ..core.errors import ShapeError
-from ..core.op import launch, like, new, over
+from ..core.op import launch, like, new, over, publish
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
 from ..core.ops.indexing import check_ids
 from ..core.ops.pointwise import add, div, log_op, mul, neg, sub, where
 from ..core.ops.shape import broadcast_to, reshape
+from ..core.pointwise import define
 from ..core.rng import next_key
 from ..core.tensor import Tensor
 from ..core.words import select
@@ -92,7 +93,7 @@ def randperm(n: int, dtype: Any = None, device: Any = None, *, generator: Any = 
 
 @composed
 def permutation(x: Any, axis: int = 0, generator: Any = None) -> Any:
-    """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's.
+    """The slices of x along an axis in random order; of a whole number: randperm(). As NumPy's. Also called shuffle: x stays as it is.
     Shapes: x's.
     >>> sorted(fp.permutation(fp.tensor([1.0, 2.0])).tolist())
     [1.0, 2.0]"""
@@ -103,13 +104,7 @@ def permutation(x: Any, axis: int = 0, generator: Any = None) -> Any:
     return index_select(x, a, randperm(x.shape[a] if x.ndim else 1, device=x.device, generator=generator))
 
 
-@composed
-def shuffle(x: Any, axis: int = 0, generator: Any = None) -> Any:
-    """permutation(), by another name: a new tensor, where NumPy's changes x in place.
-    Shapes: x's.
-    >>> sorted(fp.shuffle(fp.tensor([1.0, 2.0])).tolist())
-    [1.0, 2.0]"""
-    return permutation(x, axis, generator)
+publish("shuffle", permutation, "flamepy")
 
 
 # ---- choices by probability ------------------------------------------------------------------------------------------------------------
@@ -118,30 +113,19 @@ def drawn(shape: Any, device: Any, generator: Any, dtype: Any = float32) -> Any:
     return random_tensor("uniform", "philox_uniform", shape, 0.0, 1.0, dtype, device, False, generator)
 
 
+is_share = define("is_share", "Whether 0 <= p <= most.", lambda p, most=1.0: (p >= 0.0) & (p <= most), out=bool_, home="")
+
+
 def checked_share(name: str, p: Any, most: float = 1.0, advice: str = "numbers that are") -> Any:
     """Probabilities as floats, none of which is NaN, below 0 or above `most`. Raises ValueError with the position of one that is."""
     p = cast(p, float32) if (p := Tensor.of(name, p)).dtype not in FLOATS else p
     text = f"{name}: no probability: element {{1}} is not from 0 to {most}. Use {advice}."
-    check_ids(p, 0, 0, text, error=ValueError, found=share_counts(widened(p), most))
+    check_ids(is_share(p, most=most), 1, 2, text, error=ValueError)
     return p
-
-
-def is_share(p, most):
-    return (p >= 0.0) & (p <= most)
 
 
 def is_below(noise, p):
     return select(noise < p, 1.0, 0.0)
-
-
-@custom(inputs=1, kind="as is", internal=True)
-def share_counts(p, most=1.0):
-    """id_counts() of the numbers that are not from 0 to `most`."""
-    inside, found = like(p, dtype=bool_), like(p, (3,), int64)
-    if p.size:
-        launch("map", is_share, (inside,), (p, number(most, p.dtype)), (), p.dtype)
-    launch("check_ids", None, (found,), (inside,), (1, 2, False, 0))
-    return found
 
 
 @custom(inputs=1, kind="as is", title="bernoulli", internal=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import IndexOutOfRange, ShapeError
-from ..core.op import launch, like
+from ..core.op import launch, like, publish
 from ..core.ops.axes import as_shape, axes_of, composed, one_axis, titled
 from ..core.ops.copy import filled
 from ..core.ops.indexing import placed_ids, rows_added, rows_at
@@ -308,26 +308,10 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 @composed
-def movedim(x: Any, source: Any, destination: Any) -> Any:
-    """moveaxis(). Shapes: as there.
-    >>> fp.movedim(fp.ones(2, 3, 4), (0, 1), (1, 2)).shape
-    (4, 2, 3)"""
-    return moveaxis(x, source, destination)
-
-
-@composed
 def swapaxes(x: Any, axis0: int, axis1: int) -> Any:
     """Two axes swapped: transpose(). Also called swapdims. Shapes: (n, m) gives (m, n).
     >>> fp.swapaxes(fp.ones(2, 3, 4), 0, 2).shape
     (4, 3, 2)"""
-    return transpose(x, axis0, axis1)
-
-
-@composed
-def swapdims(x: Any, axis0: int, axis1: int) -> Any:
-    """swapaxes(). Shapes: as there.
-    >>> fp.swapdims(fp.ones(2, 3), 0, 1).shape
-    (3, 2)"""
     return transpose(x, axis0, axis1)
 
 
@@ -352,15 +336,11 @@ def ravel(x: Any) -> Any:
 
 @composed
 def reshape_as(x: Any, other: Any) -> Any:
-    """reshape() to the shape of another tensor. Shapes: as there.
+    """reshape() to the shape of another tensor. Also called view_as. Shapes: as there.
     >>> fp.reshape_as(fp.ones(6), fp.ones(2, 3)).shape
     (2, 3)"""
     return reshape(x, Tensor.of("reshape_as", other).shape)
 
 
-@composed
-def view_as(x: Any, other: Any) -> Any:
-    """reshape_as(). Shapes: as there.
-    >>> fp.view_as(fp.ones(6), fp.ones(2, 3)).shape
-    (2, 3)"""
-    return reshape(x, Tensor.of("view_as", other).shape)
+for _name, _own in (("movedim", moveaxis), ("swapdims", swapaxes), ("view_as", reshape_as)):
+    publish(_name, _own, "flamepy")

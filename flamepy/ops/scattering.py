@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.custom import custom
 from ..core.errors import DTypeError, ShapeError
-from ..core.op import SCALARS, launch, like, share
+from ..core.op import SCALARS, launch, like
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast, filled
 from ..core.ops.indexing import placed_ids
@@ -22,7 +22,7 @@ from ..core.ops.pointwise import add, div, eq, ge, maximum_op, mul, where
 from ..core.ops.shape import broadcast_to, contiguous_strides, reshape
 from ..core.tensor import Tensor
 from ..core.words import maximum, minimum
-from ..dtypes import FLOATS, INTEGERS, checked_int, checked_number, float32, int64
+from ..dtypes import FLOATS, INTEGERS, bool_, checked_int, checked_number, float32, int64
 from .picking import added_along, added_slices, along_added, along_at, counted, getitem, index_added, integers, refuse, slices_at
 from .shape_more import shaped
 from .widening import narrowed, widened
@@ -299,19 +299,27 @@ def index_fill(x: Any, axis: int, index: Any, value: float) -> Any:
     [7.0, 0.0, 7.0]"""
     line, a, ids, _ = slices("index_fill", x, axis, index)
     if isinstance(value, Tensor):
-        value = reshape(value, ())
-    elif not isinstance(value, SCALARS):  # what is a number otherwise
-        value = checked_number("index_fill", "value", value)
-    there = ids_present(ids, line.shape[a], line.ndim - a - 1, "index_fill")
-    return shaped(where(there, fitting("index_fill", line, value) if isinstance(value, Tensor) else value, line), np.shape(x))
+        refuse("index_fill", ids, line.shape[a])
+        return shaped(where(ids_present(ids, line, a), reshape(fitting("index_fill", line, value), ()), line), np.shape(x))
+    value = value if isinstance(value, SCALARS) else checked_number("index_fill", "value", value)  # what is a number otherwise
+    return shaped(slices_filled(line, ids, value, a, "index_fill"), np.shape(x))
 
 
-@custom(inputs=1, kind="as is", title="index_fill", internal=True)
-def ids_present(ids, n=0, after=0, name=""):
-    """Whether ids name each of n elements, with so many axes behind."""
-    refuse(name, ids, n)
-    many = along_added(filled((ids.size,), 1, float32, ids.device), ids, n, ids.size, 1, (n,))
-    return share(ge(many, 1), (n, *(1,) * after))
+def ids_present(ids: Any, x: Any, a: int) -> Any:
+    """Whether ids name each of x's slices along axis a, with the axes behind it."""
+    n = x.shape[a]
+    no, yes = [filled((count,), flag, bool_, ids.device) for count, flag in ((n, False), (ids.size, True))]
+    return reshape(put_along(no, yes, ids, n, ids.size, 1, ""), (n, *(1,) * (x.ndim - a - 1)))
+
+
+@custom(inputs=2, kind="as is", title="index_fill")
+def slices_filled(x, ids, value=0.0, a=0, name=""):
+    """x with a number in the slices of axis a that ids name."""
+    refuse(name, ids, x.shape[a])
+    return where(ids_present(ids, x, a), value, x)
+
+
+slices_filled.differentiable(lambda g, ids, a: (slices_filled(g, ids, 0, a, ""), None))
 
 
 @composed

@@ -58,15 +58,12 @@ def along(name: str, x: Any, indices: Any, axis: int | None, values: Any = None)
     a, ids = one_axis(name, axis or 0, x.ndim), integers(name, indices, x.device)
     if ids.ndim != x.ndim or not x.ndim:
         raise ShapeError(f"{name}: indices {ids.shape} have other axes than x {x.shape}. Use as many, at least one.")
-    sizes = [
-        (n, m, *(() if values is None else np.shape(values)[d - x.ndim : d - x.ndim + 1 or None]))
-        for d, (n, m) in enumerate(zip(x.shape, ids.shape, strict=True))
-    ]
     try:
-        shape = tuple([np.broadcast_shapes(*[(m,) for m in (size[1:] if d == a else size)])[0] for d, size in enumerate(sizes)])
+        beside = (*x.shape[:a], 1, *x.shape[a + 1 :]), () if values is None else np.shape(values)[-x.ndim :]
+        shape = np.broadcast_shapes(ids.shape, *beside)
     except ValueError:
         raise ShapeError(f"{name}: indices {ids.shape} do not broadcast to x {x.shape}, axis {axis}. Make the sizes equal or 1.") from None
-    whole = tuple([n if d == a else shape[d] for d, n in enumerate(x.shape)])
+    whole = (*shape[:a], x.shape[a], *shape[a + 1 :])
     return broadcast_to(x, whole), broadcast_to(ids, shape), a, None if values is None else broadcast_to(fitting(name, x, values), shape)
 
 
@@ -161,19 +158,10 @@ def scattered_dx(g, shapes, mask, places):
 
 
 @composed
-def argwhere(x: Any) -> Any:
-    """The indices of the elements that are not zero, a row for each (int64). Reads x on the host, so no captured step may call it.
-    Shapes: (n, x.ndim).
-    >>> fp.argwhere(fp.tensor([[0, 1], [2, 0]])).tolist()
-    [[0, 1], [1, 0]]"""
-    return nonzero(x)
-
-
-@composed
 def nonzero(x: Any, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Any:
-    """argwhere(), as PyTorch's; as_tuple: as NumPy's nonzero, a 1-D tensor for each axis, which may stand in x[...]. size: how many rows,
-    `fill_value` where there are fewer.
-    Shapes: (n, x.ndim), or (n,) for each axis.
+    """The indices of the elements that are not zero, a row for each (int64). Also called argwhere. as_tuple: as NumPy's nonzero, a 1-D
+    tensor for each axis, which may stand in x[...]. size: how many rows, `fill_value` where there are fewer. Reads x on the host, so no
+    captured step may call it. Shapes: (n, x.ndim), or (n,) for each axis.
     >>> [t.tolist() for t in fp.nonzero(fp.tensor([[0, 1], [2, 0]]), as_tuple=True)]
     [[0, 1], [1, 0]]"""
     x = Tensor.of("nonzero", x)
@@ -184,7 +172,7 @@ def nonzero(x: Any, as_tuple: bool = False, *, size: int | None = None, fill_val
     if as_tuple:
         return tuple([uploaded(column, x.device) for column in columns])
     rows = columns[0].base  # NumPy makes the columns as those of one array
-    if rows is None or rows is not columns[-1].base or rows.shape != (len(columns[0]), axes):
+    if rows is None or rows.shape != (columns[0].size, axes):
         rows = np.array(columns).T[:, :axes]
     return uploaded(rows, x.device)
 
@@ -195,3 +183,4 @@ def where(condition: Any, *args: Any, **options: Any) -> Any:  # with the condit
 
 
 publish("where", where, "flamepy")
+publish("argwhere", nonzero, "flamepy")

@@ -115,18 +115,16 @@ def in_axis(i: int, axis: int, shape: tuple[int, ...]) -> int:
 @custom(inputs=1, kind="as is", internal=True)
 def id_counts(ids, low=0, high=0, ignores=False, ignore=0):
     """(position of the first id outside [low, high) or -1, that id, number of ids that are not ignored)."""
-    found = like(ids, (3,))
+    found = like(ids, (3,), int64)
     launch("check_ids", None, (found,), (ids,), (low, high, ignores, ignore))
     return found
 
 
-def check_ids(
-    ids: Any, low: int, high: int, text: Any, ignore: int | None = None, error: type[Exception] = IndexOutOfRange, found: Any = None
-) -> Any:  # fmt: skip
-    """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`, or for what `found` says, as id_counts()
-    does. `text` has places for the value and the position, or takes them.
+def check_ids(ids: Any, low: int, high: int, text: Any, ignore: int | None = None, error: type[Exception] = IndexOutOfRange) -> Any:
+    """Raise IndexOutOfRange (or another error) unless low <= id < high for every id but `ignore`. `text` has places for the value and
+    the position, or takes them.
     Returns what the kernel found: three int64 numbers, the last of which counts the ids that are not `ignore`."""
-    found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0) if found is None else found, ids.shape
+    found, shape = id_counts(ids, low, high, ignore is not None, ignore or 0), ids.shape
 
     def check(buffer: Any) -> None:
         at, value, _ = buffer.device.download(buffer).tolist()

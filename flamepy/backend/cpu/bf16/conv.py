@@ -166,10 +166,8 @@ def turn_groups(part, dw, turned, groups, depth, outs):
 # ---- how they are launched ----
 def pays(x: Any, sizes: Any) -> bool:
     """Whether products of bfloat16 numbers are faster than of the same numbers widened to float32."""
-    if x.dtype != bfloat16 or route() not in LEAST:
-        return False
     outs, depth = sizes[4] // sizes[5], sizes[1] // sizes[5] * sizes[6] * sizes[7]
-    return outs * depth > 0 and outs * depth >= LEAST[route()] * packed_size(depth, outs)
+    return x.dtype == bfloat16 and route() in LEAST and outs * depth >= max(1, LEAST[route()] * packed_size(depth, outs))
 
 
 def strips(go: Any, w: Any, sizes: Any, turned: bool) -> Any:
