@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..core.custom import custom
-from ..core.op import launch, like, share
+from ..core.op import share
 from ..core.ops.axes import Axis, axes_of, composed
 from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import abs_op, add, div, eq, maximum_op, mul, ne, where
@@ -35,12 +35,7 @@ def count_nonzero(x, axis=None, keepdims=False):
     Shapes: as sum.
     >>> fp.count_nonzero(fp.tensor([1.0, 0.0, 2.0])).item()
     2"""
-    plan = reduction("count_nonzero", x.shape, axis, keepdims)
-    y = like(x, plan.shape, int64)
-    if x.size == 0:
-        return filled(plan.shape, 0, int64, x.device)
-    launch("fold_sum", not_zero, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, int64.type(1)), int64)
-    return y
+    return fold("fold_sum", not_zero, x, reduction("count_nonzero", x.shape, axis, keepdims), 1, int64)
 
 
 @composed
@@ -68,10 +63,7 @@ def axes_prod(x, axis=None, keepdims=False):
     plan = reduction("prod", x.shape, axis, keepdims)
     if not plan.n:
         return filled(plan.shape, 1, x.dtype, x.device)
-    y = like(x, plan.shape)
-    if y.size:
-        launch("fold_prod", None, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, x.spec.computed.type(1)))
-    return y
+    return fold("fold_prod", None, gathered(x, plan), plan._replace(order=None), 1)
 
 
 @axes_prod.differentiable

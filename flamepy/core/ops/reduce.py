@@ -1,7 +1,7 @@
 """Reductions: sum, mean, max, min; what is made of them is in reduce_more.py and variance.py.
 
-Each sees its input as (outer, n, inner) with the reduced axes in the middle; axes that are not neighbours are brought together
-by a permutation first. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
+Each sees its input as (outer, n, inner) with the reduced axes in the middle; axes that are not neighbours are reduced one after
+the other. Sums run in chunks of a length that follows from the sizes, so the bits do not depend on threads.
 `axis` is None (all), an int or a tuple; `()` reduces nothing.
 """
 
@@ -26,6 +26,7 @@ class Reduction(NamedTuple):
     """A reduction over some axes, seen as (outer, n, inner) with those axes in the middle."""
 
     shape: tuple[int, ...]  # of the result
+    axes: tuple[int, ...]
     order: tuple[int, ...] | None  # the permutation that brings the axes together, where they are not neighbours
     outer: int
     n: int
@@ -34,13 +35,13 @@ class Reduction(NamedTuple):
 
 def reduction(name: str, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Reduction:
     axes, order = axes_of(name, axis, len(shape)), None
-    result = squeezed_shape(shape, axes, keepdims)
+    result, given = squeezed_shape(shape, axes, keepdims), axes
     if axes and axes[-1] - axes[0] + 1 != len(axes):
         order = (*[d for d in range(len(shape)) if d not in axes], *axes)
         shape = tuple([shape[d] for d in order])
         axes = tuple(range(len(shape) - len(axes), len(shape)))
     first, last = (axes[0], axes[-1] + 1) if axes else (len(shape), len(shape))
-    return Reduction(result, order, math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]))
+    return Reduction(result, given, order, math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]))
 
 
 def gathered(x: Any, plan: Reduction) -> Any:
@@ -54,10 +55,17 @@ def same(x):
 
 def fold(loop: str, formula: Any, x: Any, plan: Reduction, scale: Any, dtype: Any = None) -> Any:
     """The reduced Tensor, of x's dtype unless another is given; of no elements 0."""
+    dtype = dtype or x.dtype
     if x.size == 0:
-        return filled(plan.shape, 0, dtype or x.dtype, x.device)
+        return filled(plan.shape, 0, dtype, x.device)
+    if plan.order is not None:  # the last axes that are neighbours, then the rest: nothing is moved
+        last = tuple([a for i, a in enumerate(plan.axes, 1 - len(plan.axes)) if a - i == plan.axes[-1]])
+        x = fold(loop, formula, x, reduction(loop, x.shape, last, True), scale if scale < 0 else 1, computed(dtype))
+        rest = reduction(loop, x.shape, plan.axes[: -len(last)], True)
+        return fold(loop, formula and same, x, rest._replace(shape=plan.shape), scale, dtype)
     y = like(x, plan.shape, dtype)
-    launch(loop, formula, (y,), (gathered(x, plan),), (plan.outer, plan.n, plan.inner, x.spec.computed.type(scale)), dtype=x.dtype)
+    inside = int64 if dtype == int64 else x.dtype
+    launch(loop, formula, (y,), (x,), (plan.outer, plan.n, plan.inner, computed(inside).type(scale)), dtype=inside)
     return y
 
 

@@ -241,13 +241,6 @@ def add_short(part, out, far, x, index, inner, add):
 # ---- integer indices: found out and computed without the host ----
 
 
-@loop
-def check_ids(part, found, ids, low, high, ignores, ignore):
-    """found = (position of the first id outside [low, high) or -1, that id, number of ids that are not `ignore`)."""
-    if part[0] == 0:
-        look(found, ids, low, high, ignores, ignore)
-
-
 def look(found, ids, low, high, ignores, ignore):
     outside, ignored = 0, 0
     for i in range(ids.size):
@@ -264,14 +257,14 @@ def look(found, ids, low, high, ignores, ignore):
 
 @loop
 def check_pieces(part, found, ids, piece, low, high, ignores, ignore):
-    """What check_ids() finds, of each piece of the ids."""
+    """found = (position of the first id outside [low, high) or -1, that id, number of ids that are not `ignore`), for each piece."""
     for t in tasks(part, found.size // 3):
         look(found[t * 3 : t * 3 + 3], ids[t * piece : t * piece + piece], low, high, ignores, ignore)
 
 
 @loop
 def first_outside(part, found, pieces, piece):
-    """What check_ids() finds, of what it found in pieces."""
+    """The same of all, of what was found in pieces."""
     if part[0] == 0:
         found[0], found[1], found[2] = -1, 0, 0
         for t in range(pieces.size // 3):
@@ -393,7 +386,7 @@ def add_launcher(go, outs, ins, inner, add):
 def check_launcher(go, outs, ins, *consts):
     count = -(-ins[0].size // PIECE)
     if count < 3:
-        go(check_ids, outs, ins, consts, work=1)
+        go(check_pieces, outs, ins, (ins[0].size, *consts), work=1)
         return
     pieces = go.empty(3 * count, int64)
     go(check_pieces, (pieces,), ins, (PIECE, *consts), work=ins[0].size)

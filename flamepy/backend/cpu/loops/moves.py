@@ -73,24 +73,17 @@ class Run:
         return self.builder.call(function, [a, b, c])
 
 
-@intrinsic(prefer_literal=True)
-def copied_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
-        to.store(source.load(args[3], to.kind), args[1])
-        return context.get_dummy_value()
+def moving(adds: bool) -> Any:
+    def word(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
+            value = source.load(args[3], to.kind)
+            to.store(builder.fadd(to.load(args[1]), value) if adds else value, args[1])
+            return context.get_dummy_value()
 
-    return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
+        return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
 
-
-@intrinsic(prefer_literal=True)
-def added_vector(typing: Any, out: Any, at: Any, x: Any, start: Any, count: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, source = (Run(context, builder, kind, args[i], count.literal_value) for i, kind in ((0, out), (2, x)))
-        to.store(builder.fadd(to.load(args[1]), source.load(args[3])), args[1])
-        return context.get_dummy_value()
-
-    return (types.void(out, types.uint64, x, types.uint64, count), code) if isinstance(count, types.IntegerLiteral) else None
+    return intrinsic(prefer_literal=True)(word)
 
 
 @intrinsic(prefer_literal=True)
@@ -119,4 +112,4 @@ def summed_taps(typing, out, at, apart, x, start, step, offsets, w, places, coun
     return (signature, code) if literal else None
 
 
-WORDS = {"as_stored": raw_array, "copy_vector": copied_vector, "add_vector": added_vector, "taps_vectors": summed_taps}
+WORDS = {"as_stored": raw_array, "copy_vector": moving(False), "add_vector": moving(True), "taps_vectors": summed_taps}

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....core.words import maximum
+from ....core.words import maximum, select
 from ....dtypes import computed
-from ...formula.row_words import RUN, wide
+from ...formula.row_words import RUN, line_space, wide
 from ...formula.words import fmax
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS, wide_space
 from .maps import F, same
-from .runs import VECTORS, add_columns, eights, fill_run, long_sum_run, short_sum_run
+from .runs import add_columns, fill_run, long_sum_run
 
 CHUNK = 8192  # elements folded by one task when a row is split
 
@@ -36,26 +36,53 @@ def fold_plan(outer: int, n: int, inner: int) -> tuple[int, int]:
 @loop
 def fold_sum(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * sum of F(x[o, i, j]) over chunk c."""
-    if inner == 1 and n <= RUN:
-        for t in tasks(part, outer):
-            out[t] = scale * (eights(x, t * n, n, F) if n < VECTORS else short_sum_run(x[t * n : t * n + n], F))
+    if inner == 1 and n <= RUN and outer >= 4:
+        for t in tasks(part, (outer + 3) // 4):
+            sum_four(out, x, min(4 * t, outer - 4), n, scale, F)
     elif inner == 1:
         for t in tasks(part, outer * chunks):
-            o = t // chunks
-            first = (t % chunks) * chunk
-            out[t] = scale * long_sum_run(x[o * n + first : o * n + min(n, first + chunk)], F)
+            first, last = piece(t, n, chunk, chunks)
+            out[t] = scale * long_sum_run(x[first:last], F)
     else:
         parts, space = (inner + COLUMNS - 1) // COLUMNS, wide_space(x)
         for t in tasks(part, outer * chunks * parts):
-            oc = t // parts
-            first = (oc % chunks) * chunk
-            lo = (t % parts) * COLUMNS
-            hi = min(inner, lo + COLUMNS)
-            total = space[: hi - lo]
+            oc, lo = t // parts, t % parts * COLUMNS
+            first, last = piece(oc, n, chunk, chunks)
+            at, total = oc * inner + lo, space[: min(COLUMNS, inner - lo)]
             fill_run(total, 0)
-            row = oc // chunks * n
-            add_columns(total, x, row + first, row + min(n, first + chunk), inner, lo, F)
-            scaled_run(out[oc * inner + lo : oc * inner + hi], total, scale)
+            add_columns(total, x, first, last, inner, lo, F)
+            scaled_run(out[at : at + total.size], total, scale)
+
+
+def piece(t, n, chunk, chunks):
+    """The first of chunk t, and the end."""
+    if chunks == 1:
+        return t * n, t * n + n
+    row, first = t // chunks * n, t % chunks * chunk
+    return row + first, row + min(n, first + chunk)
+
+
+def sum_four(out, x, row, n, scale, f):
+    """Four rows side by side: what it takes to add up the lanes of vectors is done for all of them at once."""
+    to, first, step = np.uintp(row), np.uintp(row * n), np.uintp(n)
+    side = np.uintp(1 if n < 8 else 8 if n < 64 else 64)
+    whole = step // side * side
+    p, q, r, s = four_sums(x, first, step, whole, f)
+    if whole < step:
+        t, u, v, w = four_sums(x, first + whole, step, step - whole, f)
+        p, q, r, s = p + t, q + u, r + v, s + w
+    out[to], out[to + np.uintp(1)], out[to + np.uintp(2)], out[to + np.uintp(3)] = scale * p, scale * q, scale * r, scale * s
+
+
+def four_sums(x, a, step, many, f):
+    b, c, d = a + step, a + step + step, a + step + step + step
+    p, q, r, s = 0.0, 0.0, 0.0, 0.0
+    for i in range(many):
+        p += f(x[a + i])
+        q += f(x[b + i])
+        r += f(x[c + i])
+        s += f(x[d + i])
+    return p, q, r, s
 
 
 # Helpers take slices: an index counted from 0 needs no check for negative values, and the loop vectorises.
@@ -71,15 +98,14 @@ def fold_max(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = scale * maximum of scale * x[o, i, j] over chunk c (scale 1: max, -1: min). NaN wins."""
     if inner == 1:
         for t in tasks(part, outer * chunks):
-            first = t // chunks * n + t % chunks * chunk
-            out[t] = run_max(x[first : min(t // chunks * n + n, first + chunk)], scale) * scale
+            first, last = piece(t, n, chunk, chunks)
+            out[t] = run_max(x[first:last], scale) * scale
     else:
         parts = (inner + COLUMNS - 1) // COLUMNS
         for t in tasks(part, outer * chunks * parts):
             oc, lo = t // parts, t % parts * COLUMNS
-            row, first = oc // chunks * n, oc % chunks * chunk
-            best = out[oc * inner + lo : oc * inner + min(inner, lo + COLUMNS)]
-            max_columns(best, x, row + first, row + min(n, first + chunk), inner, lo, scale)
+            first, last = piece(oc, n, chunk, chunks)
+            max_columns(out[oc * inner + lo : oc * inner + min(inner, lo + COLUMNS)], x, first, last, inner, lo, scale)
 
 
 def max_columns(best, x, first, last, cols, lo, scale):
@@ -105,18 +131,18 @@ def fold_prod(part, out, x, outer, n, inner, chunk, chunks, scale):
     """out[o, c, j] = the product of x[o, i, j] over chunk c, in wide()."""
     if inner == 1:
         for t in tasks(part, outer * chunks):
-            first = t // chunks * n + t % chunks * chunk
-            out[t] = run_product(x[first : min(t // chunks * n + n, first + chunk)])
+            first, last = piece(t, n, chunk, chunks)
+            out[t] = run_product(x[first:last])
     else:
         parts, space = (inner + COLUMNS - 1) // COLUMNS, wide_space(x)
         for t in tasks(part, outer * chunks * parts):
             oc, lo = t // parts, t % parts * COLUMNS
-            row, first, hi = oc // chunks * n, oc % chunks * chunk, min(inner, lo + COLUMNS)
-            total = space[: hi - lo]
+            first, last = piece(oc, n, chunk, chunks)
+            at, total = oc * inner + lo, space[: min(COLUMNS, inner - lo)]
             fill_run(total, 1)
-            for i in range(row + first, row + min(n, first + chunk)):
-                times_run(total, x[i * inner + lo : i * inner + hi])
-            scaled_run(out[oc * inner + lo : oc * inner + hi], total, scale)
+            for i in range(first * inner + lo, last * inner + lo, inner):
+                times_run(total, x[i : i + total.size])
+            scaled_run(out[at : at + total.size], total, scale)
 
 
 def times_run(out, x):
@@ -134,16 +160,31 @@ def run_product(run):
 @loop
 def argmax(part, out, x, outer, n, inner, scale):
     """out[o, j] = first index of the largest scale * x[o, :, j]; the first NaN wins."""
-    for t in tasks(part, outer * inner):
-        start = t // inner * n * inner + t % inner
-        best = x[start] * scale
-        at = 0
-        for i in range(1, n):
-            value = x[start + i * inner] * scale
-            if value > best or (value != value and best == best):
-                best = value
-                at = i
-        out[t] = at
+    if inner == 1:
+        for t in tasks(part, outer):
+            run = x[t * n : t * n + n]
+            out[t] = first_of(run, run_max(run, scale) * scale)
+    else:
+        parts, space = (inner + COLUMNS - 1) // COLUMNS, line_space(x)
+        for t in tasks(part, outer * parts):
+            o, lo = t // parts, t % parts * COLUMNS
+            at, best = o * inner + lo, space[: min(COLUMNS, inner - lo)]
+            max_columns(best, x, o * n, o * n + n, inner, lo, scale)
+            for i in range(n - 1, -1, -1):
+                put_place(out[at : at + best.size], x[(o * n + i) * inner + lo :], best, i)
+
+
+def first_of(run, best):
+    """Where `best` is in a run, or the first NaN, if there is one."""
+    at = run.size
+    for i in range(run.size):
+        at = min(at, select((run[i] == best) | (run[i] != run[i]), i, run.size))
+    return at
+
+
+def put_place(out, x, best, i):
+    for j in range(out.size):
+        out[j] = select((x[j] == best[j]) | (x[j] != x[j]), i, out[j])
 
 
 def run_max(run, scale):
@@ -153,11 +194,7 @@ def run_max(run, scale):
         value = run[i] * scale
         best = fmax(best, value)
         odd += value * zero
-    if odd != odd and has_nan(run):
-        best = run[0] * scale  # with a NaN, what fmax gave is undefined
-        for i in range(1, run.size):
-            best = maximum(best, run[i] * scale)
-    return best
+    return odd if odd != odd and has_nan(run) else best  # with a NaN, what fmax gave is undefined
 
 
 def has_nan(run):

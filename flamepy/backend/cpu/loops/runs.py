@@ -60,25 +60,10 @@ def long_sum_run(run, f):
 
 
 def short_sum_run(run, f):
-    """The sum of RUN numbers at most, in their own type. What vectors leave over is added up by eights: 63 numbers one after the other
-    lose digits."""
+    """The sum of RUN numbers at most, in their own type. What vectors leave over is apart: 63 numbers one after the other lose digits."""
     whole = run.size // VECTORS * VECTORS
-    total = sum_of(run[:whole], f)
-    if whole < run.size:
-        total += eights(run, whole, run.size - whole, f)
-    return total
-
-
-def eights(x, start, many, f):
-    first, size = np.uintp(start), np.uintp(start + many)
-    whole = first + np.uintp(many) // np.uintp(8) * np.uintp(8)
-    total, rest = 0.0, 0.0
-    for i in range(first, whole, np.uintp(8)):
-        four = (f(x[i]) + f(x[i + 1])) + (f(x[i + 2]) + f(x[i + 3]))
-        total += four + ((f(x[i + 4]) + f(x[i + 5])) + (f(x[i + 6]) + f(x[i + 7])))
-    for i in range(whole, size):
-        rest += f(x[i])
-    return total + rest
+    near = run.size // 8 * 8
+    return sum_of(run[:whole], f) + (sum_of(run[whole:near], f) + sum_of(run[near:], f))
 
 
 def sum_of(run, f):

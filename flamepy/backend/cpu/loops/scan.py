@@ -16,7 +16,9 @@ from .runs import fill_run
 def scan_lines(part, out, a, b, n, reverse, p, q):
     """(p, q) = F(p, q, a[t, i], b[t, i]), out[t, i] = q for each line t; b None: i. Four lines at once: each step waits for the last."""
     lines = out.size // n
-    for t in tasks(part, (lines + 3) // 4):
+    fours = (lines + 3) // 4
+    for k in tasks(part, fours):
+        t = fours - 1 - k if reverse else k  # what is read backwards is fetched ahead backwards
         if 4 * t + 4 <= lines:
             scan_four(out, a, b, 4 * t * n, n, reverse, p, q, F)
         else:

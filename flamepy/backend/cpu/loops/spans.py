@@ -58,9 +58,8 @@ def span_sum(part, out, x, table, *c):
     """out[t] = sum of F(x, *c) over task t. Typed for float64: sums are in float64 whatever x is."""
     for t in tasks(part, out.size):
         total = 0.0
-        line = x[table[3 * t] : table[3 * t + 1]]
-        for i in range(line.size):
-            total += F(line[i] * 1.0, *c)
+        for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+            total += F(x[i] * 1.0, *c)
         out[t] = total
 
 
@@ -69,9 +68,8 @@ def span_max(part, out, x, table):
     """out[t] = largest F(x) over task t; NaN wins."""
     for t in tasks(part, out.size):
         best = 0.0
-        line = x[table[3 * t] : table[3 * t + 1]]
-        for i in range(line.size):
-            best = maximum(best, F(line[i] * 1.0))
+        for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+            best = maximum(best, F(x[i] * 1.0))
         out[t] = best
 
 
@@ -127,9 +125,8 @@ def span_scale(part, x, factor, table):
     scale = real(factor[FACTOR])
     if scale != 1.0:
         for t in tasks(part, table.size // 3):
-            line = x[table[3 * t] : table[3 * t + 1]]
-            for i in range(line.size):
-                line[i] = scaled(line[i], scale)
+            for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+                x[i] = scaled(x[i], scale)
 
 
 @loop(launched="scale_each", table=span_table)
@@ -138,9 +135,8 @@ def span_scale_each(part, x, factors, table):
     for t in tasks(part, table.size // 3):
         scale = real(factors[table[3 * t + 2]])
         if scale != 1.0:
-            line = x[table[3 * t] : table[3 * t + 1]]
-            for i in range(line.size):
-                line[i] = scaled(line[i], scale)
+            for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+                x[i] = scaled(x[i], scale)
 
 
 @loop(reorders=True, launched="center", table=row_table)
@@ -167,9 +163,8 @@ def span_update0(part, p, g, factor, mark, hyper, table):
     scale = real(factor[FACTOR])
     for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
-        p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
-        for i in range(p_part.size):
-            p_part[i] = F(p_part[i], scaled(g_part[i], scale), *h)
+        for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+            p[i] = F(p[i], scaled(g[i], scale), *h)
 
 
 @loop
@@ -178,10 +173,8 @@ def span_update1(part, p, m, g, factor, mark, hyper, table):
     scale = real(factor[FACTOR])
     for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
-        p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
-        m_part = m[table[3 * t] : table[3 * t + 1]]
-        for i in range(p_part.size):
-            p_part[i], m_part[i] = F(p_part[i], m_part[i], scaled(g_part[i], scale), *h)
+        for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+            p[i], m[i] = F(p[i], m[i], scaled(g[i], scale), *h)
 
 
 @loop
@@ -190,10 +183,8 @@ def span_update2(part, p, m, v, g, factor, mark, hyper, table):
     scale = real(factor[FACTOR])
     for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
-        p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
-        m_part, v_part = m[table[3 * t] : table[3 * t + 1]], v[table[3 * t] : table[3 * t + 1]]
-        for i in range(p_part.size):
-            p_part[i], m_part[i], v_part[i] = F(p_part[i], m_part[i], v_part[i], scaled(g_part[i], scale), *h)
+        for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+            p[i], m[i], v[i] = F(p[i], m[i], v[i], scaled(g[i], scale), *h)
 
 
 @loop
@@ -202,12 +193,8 @@ def span_update3(part, p, m, v, w, g, factor, mark, hyper, table):
     scale = real(factor[FACTOR])
     for t in tasks(part, table.size // 3 if mark[USE] != 0.0 else 0):
         h = numbers_of(hyper, table[3 * t + 2])
-        p_part, g_part = p[table[3 * t] : table[3 * t + 1]], g[table[3 * t] : table[3 * t + 1]]
-        m_part, v_part = m[table[3 * t] : table[3 * t + 1]], v[table[3 * t] : table[3 * t + 1]]
-        w_part = w[table[3 * t] : table[3 * t + 1]]
-        for i in range(p_part.size):
-            found = F(p_part[i], m_part[i], v_part[i], w_part[i], scaled(g_part[i], scale), *h)
-            p_part[i], m_part[i], v_part[i], w_part[i] = found
+        for i in range(np.uintp(table[3 * t]), np.uintp(table[3 * t + 1])):
+            p[i], m[i], v[i], w[i] = F(p[i], m[i], v[i], w[i], scaled(g[i], scale), *h)
 
 
 def numbers_of(hyper, segment):
