@@ -97,23 +97,28 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
 @routed
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """Ones on and below the k-th diagonal of an n by m matrix (m defaults to n), zeros above."""
+    return tensor(below("tri", n, m, k), float32 if dtype is None else dtype, device)
+
+
+def below(name: str, n: int, m: int | None, k: int) -> np.ndarray:
+    """What tri() is a tensor of, by the host: a recorded step may make it."""
     for size in (n, n if m is None else m):
         if not is_count(size):
-            raise ShapeError(f"tri: not a size: {size!r}. Use a whole number, 0 or more.")
-    return tensor(np.tri(n, m, checked_int("tri", "k", k)), float32 if dtype is None else dtype, device)
+            raise ShapeError(f"{name}: not a size: {size!r}. Use a whole number, 0 or more.")
+    return np.tri(n, m, checked_int(name, "k", k))
 
 
 @routed
 def tril_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of what tril(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
-    rows, columns = np.nonzero(tri(n, m, k, device="plain").numpy())
+    rows, columns = np.nonzero(below("tril_indices", n, m, k))
     return tensor(rows, device=device), tensor(columns, device=device)
 
 
 @routed
 def triu_indices(n: int, *, k: int = 0, m: int | None = None, device: Any = None) -> tuple[Tensor, Tensor]:
     """Rows and columns of what triu(k) keeps of an n by m matrix. k and m go by name: NumPy has k second, PyTorch the columns."""
-    rows, columns = np.nonzero(tri(n, m, k - 1, device="plain").numpy() == 0)
+    rows, columns = np.nonzero(below("triu_indices", n, m, checked_int("triu_indices", "k", k) - 1) == 0)
     return tensor(rows, device=device), tensor(columns, device=device)
 
 

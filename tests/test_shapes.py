@@ -114,6 +114,7 @@ def test_indices_that_are_none():
     (lambda x: F.one_hot(fp.tensor([3]), 3).numpy(), fp.IndexOutOfRange, "one_hot: id out of range: 3"),
     (lambda x: F.one_hot(fp.tensor([3]), -1), ValueError, "one_hot: a negative number"),
     (lambda x: fp.tril_indices(3, 3), TypeError, "positional"),
+    (lambda x: fp.triu_indices(2.5), fp.ShapeError, "triu_indices: not a size: 2.5"),
     (lambda x: x.flip(0, out=x), TypeError, "out"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(call, kind, text):
@@ -142,6 +143,8 @@ def test_triangles_by_their_places():
         assert fp.tri(3, 4, k).tolist() == np.tri(3, 4, k).tolist()
     x = fp.tensor(np.arange(9.0).reshape(3, 3))
     assert x[fp.tril_indices(3)].tolist() == [0.0, 3.0, 4.0, 6.0, 7.0, 8.0]
+    step = fp.capture(lambda x: x[fp.triu_indices(3)])
+    assert [step(x + n).tolist() for n in range(3)] == [[n, n + 1, n + 2, n + 4, n + 5, n + 8] for n in range(3)]
 
 
 def test_pads_as_each_library_writes_them():
