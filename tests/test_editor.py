@@ -77,7 +77,7 @@ def test_each_stub_names_the_place_where_the_op_is_written():
     places = re.findall(r"^# (flamepy/\S+): (\"?\w+\"?)\n(?:@overload\n)?def (\w+)\(", text, re.M)
     assert {name for *_, name in places} == set(PUBLIC)
     for path, function, _ in places:
-        assert re.search(rf"^def {function}\(|^[^#]*\(\s*{function},", (ROOT / path).read_text(), re.M), (path, function)
+        assert re.search(rf"^ *def {function}\(|^[^#]*\(\s*{function},", (ROOT / path).read_text(), re.M), (path, function)
 
 
 # ---- types that a user's script sees ---------------------------------------------------------------------------------------------

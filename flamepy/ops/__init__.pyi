@@ -68,45 +68,45 @@ def acosh(x: TensorLike, /) -> Tensor:
     [nan, 0.9624]
     """
 
-# flamepy/ops/pools.py: adaptive_avg_pool1d
+# flamepy/ops/pools.py: adaptive_avg_pool
 def adaptive_avg_pool1d(x: TensorLike, output_size: TensorLike) -> Tensor:
     """adaptive_avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.adaptive_avg_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
     [[1.5, 2.5]]
     """
 
-# flamepy/ops/pools.py: adaptive_avg_pool2d
+# flamepy/ops/pools.py: adaptive_avg_pool
 def adaptive_avg_pool2d(x: TensorLike, output_size: TensorLike) -> Tensor:
-    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m. Of 1 it
-    is the global average pool.
+    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins
+    at i n // m. Of 1 it is the global average pool.
     Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
     >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
     [[[2.5]]]
     """
 
-# flamepy/ops/pools.py: adaptive_avg_pool3d
+# flamepy/ops/pools.py: adaptive_avg_pool
 def adaptive_avg_pool3d(x: TensorLike, output_size: TensorLike) -> Tensor:
     """adaptive_avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.adaptive_avg_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
     [[[[1.0]]]]
     """
 
-# flamepy/ops/pools.py: adaptive_max_pool1d
+# flamepy/ops/pools.py: adaptive_max_pool
 def adaptive_max_pool1d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
     """adaptive_max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.adaptive_max_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
     [[2.0, 3.0]]
     """
 
-# flamepy/ops/pools.py: adaptive_max_pool2d
+# flamepy/ops/pools.py: adaptive_max_pool
 def adaptive_max_pool2d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
-    """The largest number of each of the windows of adaptive_avg_pool2d() (of 1: of all, the global max pool); return_indices as in
-    max_pool2d(). Shapes: as there.
+    """The largest number of each of the windows of adaptive_avg_pool2d() (of 1: of all, the global max pool);
+    return_indices as in max_pool2d(). Shapes: as there.
     >>> F.adaptive_max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
     [[[4.0]]]
     """
 
-# flamepy/ops/pools.py: adaptive_max_pool3d
+# flamepy/ops/pools.py: adaptive_max_pool
 def adaptive_max_pool3d(x: TensorLike, output_size: TensorLike, return_indices: bool = False) -> Tensor:
     """adaptive_max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.adaptive_max_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
@@ -868,7 +868,7 @@ def contrastive_loss(
     [2.0, 0.125]
     """
 
-# flamepy/ops/conv.py: conv1d
+# flamepy/ops/conv.py: convolution
 def conv1d(
     x: TensorLike,
     weight: TensorLike,
@@ -883,7 +883,7 @@ def conv1d(
     [[1.0, 2.0]]
     """
 
-# flamepy/ops/conv.py: conv2d
+# flamepy/ops/conv.py: convolution
 def conv2d(
     x: TensorLike,
     weight: TensorLike,
@@ -902,7 +902,7 @@ def conv2d(
     [[[4.0, 4.0], [4.0, 4.0]]]
     """
 
-# flamepy/ops/conv.py: conv3d
+# flamepy/ops/conv.py: convolution
 def conv3d(
     x: TensorLike,
     weight: TensorLike,
@@ -917,7 +917,7 @@ def conv3d(
     [[[[8.0], [8.0]], [[8.0], [8.0]]]]
     """
 
-# flamepy/ops/conv.py: conv_transpose1d
+# flamepy/ops/conv.py: conv_transpose
 def conv_transpose1d(
     x: TensorLike,
     weight: TensorLike,
@@ -933,7 +933,7 @@ def conv_transpose1d(
     [[1.0, 12.0, 20.0]]
     """
 
-# flamepy/ops/conv.py: conv_transpose2d
+# flamepy/ops/conv.py: conv_transpose
 def conv_transpose2d(
     x: TensorLike,
     weight: TensorLike,
@@ -953,7 +953,7 @@ def conv_transpose2d(
     [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]
     """
 
-# flamepy/ops/conv.py: conv_transpose3d
+# flamepy/ops/conv.py: conv_transpose
 def conv_transpose3d(
     x: TensorLike,
     weight: TensorLike,
@@ -964,7 +964,8 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Pair = 1,
 ) -> Tensor:
-    """conv_transpose2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (C, O / groups, depth, rows, columns).
+    """conv_transpose2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (C, O / groups, depth, rows,
+    columns).
     >>> F.conv_transpose3d(fp.ones(1, 1, 1, 1), fp.ones(1, 1, 1, 1, 2)).tolist()
     [[[[1.0, 1.0]]]]
     """
@@ -1305,14 +1306,14 @@ def dropout(x: TensorLike, p: float = 0.5, training: bool = True, generator: Ten
     [1.0, 1.0]
     """
 
-# flamepy/ops/drops.py: dropout1d
+# flamepy/ops/drops.py: drop_channels
 def dropout1d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     """Zero whole channels of lines with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, L) or (C, L), unchanged.
     >>> F.dropout1d(fp.ones(1, 1, 2), 0.5, training=False).tolist()
     [[[1.0, 1.0]]]
     """
 
-# flamepy/ops/drops.py: dropout2d
+# flamepy/ops/drops.py: drop_channels
 def dropout2d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     """Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
     Shapes: (N, C, H, W) or (C, H, W), unchanged. Raises ValueError for p outside [0, 1], ShapeError.
@@ -1320,9 +1321,10 @@ def dropout2d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
     [[[[1.0, 1.0]]]]
     """
 
-# flamepy/ops/drops.py: dropout3d
+# flamepy/ops/drops.py: drop_channels
 def dropout3d(x: TensorLike, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero whole channels of volumes with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, D, H, W) or (C, D, H, W).
+    """Zero whole channels of volumes with probability p, scale the others by 1 / (1 - p).
+    Shapes: (N, C, D, H, W) or (C, D, H, W), unchanged.
     >>> F.dropout3d(fp.ones(1, 1, 1, 1, 2), 0.5, training=False).shape
     (1, 1, 1, 1, 2)
     """
@@ -2405,22 +2407,22 @@ def logsumexp(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     0.6931
     """
 
-# flamepy/ops/pools.py: lp_pool1d
+# flamepy/ops/pools.py: lp_pool
 def lp_pool1d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair | None = None, ceil_mode: bool = False) -> Tensor:
     """lp_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.lp_pool1d(fp.tensor([[3.0, 4.0]]), 2, 2).tolist()
     [[5.0]]
     """
 
-# flamepy/ops/pools.py: lp_pool2d
+# flamepy/ops/pools.py: lp_pool
 def lp_pool2d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair | None = None, ceil_mode: bool = False) -> Tensor:
-    """(the sum of x ** norm_type over each window) ** (1 / norm_type); where a window ends outside (ceil_mode), its mean counts as often
-    as the window has numbers, as in PyTorch. Shapes: as max_pool2d().
+    """(the sum of x ** norm_type over each window) ** (1 / norm_type); where a window ends outside (ceil_mode), its mean
+    counts as often as the window has numbers, as in PyTorch. Shapes: as max_pool2d().
     >>> F.lp_pool2d(fp.tensor([[[3.0, 4.0]]]), 2, (1, 2)).tolist()
     [[[5.0]]]
     """
 
-# flamepy/ops/pools.py: lp_pool3d
+# flamepy/ops/pools.py: lp_pool
 def lp_pool3d(x: TensorLike, norm_type: float, kernel_size: Pair, stride: Pair | None = None, ceil_mode: bool = False) -> Tensor:
     """lp_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.lp_pool3d(fp.ones(1, 1, 1, 1), 2, 1).tolist()
@@ -2549,7 +2551,7 @@ def max(x: TensorLike, dim: Axis = None, keepdim: bool = False) -> Tensor:
     [2.0, 4.0]
     """
 
-# flamepy/ops/pools.py: max_pool1d
+# flamepy/ops/pools.py: max_pool
 def max_pool1d(
     x: TensorLike,
     kernel_size: Pair,
@@ -2564,7 +2566,7 @@ def max_pool1d(
     [[3.0, 4.0]]
     """
 
-# flamepy/ops/pools.py: max_pool2d
+# flamepy/ops/pools.py: max_pool
 def max_pool2d(
     x: TensorLike,
     kernel_size: Pair,
@@ -2583,7 +2585,7 @@ def max_pool2d(
     [[[4.0]]]
     """
 
-# flamepy/ops/pools.py: max_pool3d
+# flamepy/ops/pools.py: max_pool
 def max_pool3d(
     x: TensorLike,
     kernel_size: Pair,
@@ -2598,7 +2600,7 @@ def max_pool3d(
     [[[[1.0]]]]
     """
 
-# flamepy/ops/pools.py: max_unpool1d
+# flamepy/ops/pools.py: max_unpool
 def max_unpool1d(
     x: TensorLike,
     indices: TensorLike,
@@ -2612,7 +2614,7 @@ def max_unpool1d(
     [[0.0, 3.0, 0.0, 4.0]]
     """
 
-# flamepy/ops/pools.py: max_unpool2d
+# flamepy/ops/pools.py: max_unpool
 def max_unpool2d(
     x: TensorLike,
     indices: TensorLike,
@@ -2628,7 +2630,7 @@ def max_unpool2d(
     [[[0.0, 0.0], [0.0, 4.0]]]
     """
 
-# flamepy/ops/pools.py: max_unpool3d
+# flamepy/ops/pools.py: max_unpool
 def max_unpool3d(
     x: TensorLike,
     indices: TensorLike,

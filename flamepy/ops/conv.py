@@ -11,7 +11,7 @@ from typing import Any
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.op import launch, like, share
-from ..core.ops.axes import composed, tensors_of
+from ..core.ops.axes import tensors_of
 from ..core.ops.copy import cast
 from ..core.ops.pointwise import add
 from ..core.ops.reduce import sum as sum_op
@@ -20,7 +20,7 @@ from ..dtypes import FULL, HALF, float32
 from ..engine.autocast import here
 from ..engine.forms import form
 from ..engine.half import together
-from .spatial_sizes import Sides, Sizes, each, evened, sides, surrounded, unit_axis, without_unit_axis
+from .spatial_sizes import Sides, Sizes, check_axes, each, evened, published, sides, surrounded, unit_axis, without_unit_axis
 from .tables import along, turned
 from .widening import widened
 
@@ -44,9 +44,7 @@ def checked(op: str, x: Any, weight: Any, bias: Any, groups: Any, outs: int = 0)
     axes = weight.ndim - 2
     if axes not in ((1, 2, 3) if op[-2:] == "2d" else (int(op[-2]),)):
         raise ShapeError(f"{op}: weight does not have {2 + int(op[-2])} axes: {weight.shape}. Use (O, C / groups, window).")
-    if x.ndim not in (axes + 1, axes + 2):
-        known = "N, C, D, H, W" if axes == 3 else "N, C, H, W" if axes == 2 else "N, C, L"
-        raise ShapeError(f"{op}: x is not ({known}) or ({known[3:]}): {x.shape}. Reshape it.")
+    check_axes(op, x, axes)
     groups = each(op, "groups", groups, 1, 1)[0]
     channels = x.shape[-axes - 1]
     result, seen = weight.shape[outs] * (groups if outs else 1), weight.shape[1 - outs] * (1 if outs else groups)
@@ -150,89 +148,96 @@ def again(x: Any, weight: Any, sizes: Sizes) -> Any:
 
 
 # ---- what users call ---------------------------------------------------------------------------------------------------------------------
-@composed(home="functional")
-def conv1d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
-    """conv2d() of lines. Shapes: x (N, C, L) or (C, L), weight (O, C / groups, window); the result (N, O, positions).
+def convolutions(op: str) -> Any:
+    def convolution(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+        x, weight = tensors_of(op, x, weight)
+        bias = bias if bias is None else tensors_of(op, x, bias)[1]
+        axes, groups = checked(op, x, weight, bias, groups)
+        window, given = weight.shape[2:], x.shape
+        stride, dilation = each(op, "stride", stride, axes, 1), each(op, "dilation", dilation, axes, 1)
+        around = around_window(op, padding, window, stride, dilation)
+        if min(window) < 1 or min(results(given[-axes:], window, stride, around, dilation)) < 1:
+            raise ShapeError(f"{op}: the window does not fit into x: x is {given}, weight is {weight.shape}, padding {around}. Pad more.")
+        x, same = evened(x, around)
+        if axes == 1:
+            y = convolved(unit_axis(x), unit_axis(weight), bias, (1, *stride), (0, *same), (1, *dilation), groups)
+            return without_unit_axis(y)
+        if axes == 2:
+            return convolved(x, weight, bias, stride, same, dilation, groups)
+        x = x if x.ndim == 5 else x.reshape((1, *x.shape))
+        deep = results(x.shape[2:3], window[:1], stride[:1], [(same[0], same[0])], dilation[:1])[0]
+        seen = depth_as_channels(x, ("windows", x.shape[2], deep, window[0], stride[0], same[0], dilation[0], False))
+        y = convolved(seen, channels_of_depth(weight), bias, stride[1:], same[1:], dilation[1:], groups)
+        return swapped(y, (x.shape[0], deep, *y.shape[1:]), (*given[:-4], y.shape[1], deep, *y.shape[2:]))
+
+    return convolution
+
+
+conv1d, conv2d, conv3d = published(
+    convolutions,
+    conv1d="""conv2d() of lines. Shapes: x (N, C, L) or (C, L), weight (O, C / groups, window); the result (N, O, positions).
     >>> F.conv1d(fp.tensor([[1.0, 2.0, 4.0]]), fp.tensor([[[-1.0, 1.0]]])).tolist()
-    [[1.0, 2.0]]"""
-    return convolution("conv1d", x, weight, bias, stride, padding, dilation, groups)
-
-
-@composed(home="functional")
-def conv2d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
-    """Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
+    [[1.0, 2.0]]""",
+    conv2d="""Cross-correlation of images with weight (O, C / groups, rows, columns), plus bias (O,).
     stride and dilation are ints or one for each axis. padding is that, too, or for each side: ((top, bottom), (left, right)), or flat
     (left, right, top, bottom); negative ones cut off. "valid" is none, "same" keeps the size (stride 1). A weight of three or five axes
     convolves lines or volumes.
     Shapes: x (N, C, H, W) or (C, H, W); the result (N, O, rows, columns) or (O, rows, columns). Raises ShapeError.
     >>> F.conv2d(fp.ones(1, 3, 3), fp.ones(1, 1, 2, 2)).tolist()
-    [[[4.0, 4.0], [4.0, 4.0]]]"""
-    return convolution("conv2d", x, weight, bias, stride, padding, dilation, groups)
-
-
-@composed(home="functional")
-def conv3d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
-    """conv2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, depth, rows, columns).
+    [[[4.0, 4.0], [4.0, 4.0]]]""",
+    conv3d="""conv2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, depth, rows, columns).
     >>> F.conv3d(fp.ones(1, 3, 3, 2), fp.ones(1, 1, 2, 2, 2)).tolist()
-    [[[[8.0], [8.0]], [[8.0], [8.0]]]]"""
-    return convolution("conv3d", x, weight, bias, stride, padding, dilation, groups)
+    [[[[8.0], [8.0]], [[8.0], [8.0]]]]""",
+)
 
 
-@composed(home="functional")
-def conv_transpose1d(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
-    """conv_transpose2d() of lines. Shapes: x (N, C, L) or (C, L), weight (C, O / groups, window).
+def transposed_convolutions(op: str) -> Any:
+    def conv_transpose(
+        x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:  # fmt: skip
+        x, weight = tensors_of(op, x, weight)
+        bias = bias if bias is None else tensors_of(op, x, bias)[1]
+        axes, groups = checked(op, x, weight, bias, groups, outs=1)
+        window, given = weight.shape[2:], x.shape
+        stride, dilation = each(op, "stride", stride, axes, 1), each(op, "dilation", dilation, axes, 1)
+        around, more = sides(op, padding, axes), each(op, "output_padding", output_padding, axes, 0)
+        if any([m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)]):
+            raise ShapeError(f"{op}: output_padding is not less than stride or dilation: {more}, {stride}, {dilation}. Use less.")
+        whole = tuple([(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(given[-axes:], stride, dilation, window, strict=True)])
+        sizes = tuple([n - a - b + m for n, (a, b), m in zip(whole, around, more, strict=True)])
+        if min(sizes) < 1 or min(given[-axes:]) < 1:
+            raise ShapeError(f"{op}: nothing is left: x is {given}, weight is {weight.shape}, padding {around}. Pad less.")
+        cut = None
+        if any([a != b or a < 0 or m >= s for (a, b), m, s in zip(around, more, stride, strict=True)]):
+            cut = tuple([(-a, m - b) for (a, b), m in zip(around, more, strict=True)])
+            sizes, around = whole, ((0, 0),) * axes
+        y = spread_windows(widened(x), widened(weight), sizes, stride, tuple([a for a, _ in around]), dilation, groups)
+        y = y if cut is None else surrounded(y, cut)
+        y = y if bias is None else y + widened(bias).reshape((-1, *(1,) * axes))
+        dtype = here.dtype or together((x, weight, bias))
+        return cast(y, dtype) if y.dtype == float32 and dtype in HALF else y
+
+    return conv_transpose
+
+
+conv_transpose1d, conv_transpose2d, conv_transpose3d = published(
+    transposed_convolutions,
+    conv_transpose1d="""conv_transpose2d() of lines. Shapes: x (N, C, L) or (C, L), weight (C, O / groups, window).
     >>> F.conv_transpose1d(fp.tensor([[1.0, 2.0]]), fp.tensor([[[1.0, 10.0]]])).tolist()
-    [[1.0, 12.0, 20.0]]"""
-    return transposed("conv_transpose1d", x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@composed(home="functional")
-def conv_transpose2d(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
-    """Each number of x times the window, added up where windows overlap: what the gradient of conv2d() is to its images.
+    [[1.0, 12.0, 20.0]]""",
+    conv_transpose2d="""Each number of x times the window, added up where windows overlap: what the gradient of conv2d() is to its images.
     padding cuts off so much of each side, output_padding (less than stride or dilation) adds to the end. A weight of three or five axes
     is for lines or volumes.
     Shapes: x (N, C, H, W) or (C, H, W), weight (C, O / groups, rows, columns); of the result
     H' = (H - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1. Raises ShapeError.
     >>> F.conv_transpose2d(fp.ones(1, 1, 2), fp.ones(1, 1, 2, 2)).tolist()
-    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]"""
-    return transposed("conv_transpose2d", x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@composed(home="functional")
-def conv_transpose3d(
-    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
-    """conv_transpose2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (C, O / groups, depth, rows, columns).
+    [[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]""",
+    conv_transpose3d="""conv_transpose2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W), weight (C, O / groups, depth, rows,
+    columns).
     >>> F.conv_transpose3d(fp.ones(1, 1, 1, 1), fp.ones(1, 1, 1, 1, 2)).tolist()
-    [[[[1.0, 1.0]]]]"""
-    return transposed("conv_transpose3d", x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def convolution(op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> Any:
-    """Any of conv1d, conv2d, conv3d. Raises ShapeError."""
-    x, weight = tensors_of(op, x, weight)
-    bias = bias if bias is None else tensors_of(op, x, bias)[1]
-    axes, groups = checked(op, x, weight, bias, groups)
-    window, given = weight.shape[2:], x.shape
-    stride, dilation = each(op, "stride", stride, axes, 1), each(op, "dilation", dilation, axes, 1)
-    around = around_window(op, padding, window, stride, dilation)
-    if min(window) < 1 or min(results(given[-axes:], window, stride, around, dilation)) < 1:
-        raise ShapeError(f"{op}: the window does not fit into x: x is {given}, weight is {weight.shape}, padding {around}. Pad more.")
-    x, same = evened(x, around)
-    if axes == 1:
-        y = convolved(unit_axis(x), unit_axis(weight), bias, (1, *stride), (0, *same), (1, *dilation), groups)
-        return without_unit_axis(y)
-    if axes == 2:
-        return convolved(x, weight, bias, stride, same, dilation, groups)
-    x = x if x.ndim == 5 else x.reshape((1, *x.shape))
-    deep = results(x.shape[2:3], window[:1], stride[:1], [(same[0], same[0])], dilation[:1])[0]
-    seen = depth_as_channels(x, ("windows", x.shape[2], deep, window[0], stride[0], same[0], dilation[0], False))
-    y = convolved(seen, channels_of_depth(weight), bias, stride[1:], same[1:], dilation[1:], groups)
-    return swapped(y, (x.shape[0], deep, *y.shape[1:]), (*given[:-4], y.shape[1], deep, *y.shape[2:]))
+    [[[[1.0, 1.0]]]]""",
+)
 
 
 def depth_as_channels(x: Any, kind: tuple[Any, ...]) -> Any:
@@ -260,33 +265,6 @@ exchanged.differentiable(lambda g, shapes, shape: exchanged(g, (shape[0], shape[
 def channels_of_depth(weight: Any) -> Any:
     a, b, deep, *window = weight.shape
     return weight.reshape((a, b * deep, *window))
-
-
-def transposed(
-    op: str, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: Any, dilation: Any,
-) -> Any:  # fmt: skip
-    """Any of the transposed ones. Raises ShapeError."""
-    x, weight = tensors_of(op, x, weight)
-    bias = bias if bias is None else tensors_of(op, x, bias)[1]
-    axes, groups = checked(op, x, weight, bias, groups, outs=1)
-    window, given = weight.shape[2:], x.shape
-    stride, dilation = each(op, "stride", stride, axes, 1), each(op, "dilation", dilation, axes, 1)
-    around, more = sides(op, padding, axes), each(op, "output_padding", output_padding, axes, 0)
-    if any([m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)]):
-        raise ShapeError(f"{op}: output_padding is not less than stride or dilation: {more}, {stride}, {dilation}. Use less.")
-    whole = tuple([(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(given[-axes:], stride, dilation, window, strict=True)])
-    sizes = tuple([n - a - b + m for n, (a, b), m in zip(whole, around, more, strict=True)])
-    if min(sizes) < 1 or min(given[-axes:]) < 1:
-        raise ShapeError(f"{op}: nothing is left: x is {given}, weight is {weight.shape}, padding {around}. Pad less.")
-    cut = None
-    if any([a != b or a < 0 or m >= s for (a, b), m, s in zip(around, more, stride, strict=True)]):
-        cut = tuple([(-a, m - b) for (a, b), m in zip(around, more, strict=True)])
-        sizes, around = whole, ((0, 0),) * axes
-    y = spread_windows(widened(x), widened(weight), sizes, stride, tuple([a for a, _ in around]), dilation, groups)
-    y = y if cut is None else surrounded(y, cut)
-    y = y if bias is None else y + widened(bias).reshape((-1, *(1,) * axes))
-    dtype = here.dtype or together((x, weight, bias))
-    return cast(y, dtype) if y.dtype == float32 and dtype in HALF else y
 
 
 def spread_windows(x: Any, weight: Any, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Any:

@@ -14,6 +14,7 @@ from ..dtypes import FLOATS, checked_number, float32, is_count
 from .pads import pad
 from .pools import max_pool2d
 from .random import dropped
+from .spatial_sizes import published
 
 MODES = ("batch", "row")
 
@@ -82,41 +83,34 @@ def drop_block2d(x: Any, p: float, block_size: int, training: bool = True) -> An
 
 
 # ---- whole channels, and units that keep mean and variance ---------------------------------------------------------------------------
-def drop_channels(name: str, x: Any, p: Any, training: bool, axes: int) -> Any:
-    """x with whole channels zero; of fewer axes than (N, C, ...) with `axes` more, x is (C, ...)."""
-    x, p = checked_drop(name, x, p)
-    if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{name}: x is not (N, C, ...) or (C, ...) with {axes} more axes: {x.shape}. Reshape it.")
-    if not training or p == 0:
-        return x
-    lead = x.ndim - axes
-    keeps = drawn((*x.shape[:lead], *[1] * axes), p, x)
-    return where(keeps > 0.0, mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
+def channel_drops(op: str) -> Any:
+    def drop_channels(x: Any, p: float = 0.5, training: bool = True) -> Any:
+        (x, p), axes = checked_drop(op, x, p), int(op[-2])
+        if x.ndim not in (axes + 1, axes + 2):
+            raise ShapeError(f"{op}: x is not (N, C, ...) or (C, ...) with {axes} more axes: {x.shape}. Reshape it.")
+        if not training or p == 0:
+            return x
+        lead = x.ndim - axes
+        keeps = drawn((*x.shape[:lead], *[1] * axes), p, x)
+        return where(keeps > 0.0, mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p)), 0.0)
+
+    return drop_channels
 
 
-@composed(home="functional")
-def dropout1d(x: Any, p: float = 0.5, training: bool = True) -> Any:
-    """Zero whole channels of lines with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, L) or (C, L), unchanged.
+dropout1d, dropout2d, dropout3d = published(
+    channel_drops,
+    dropout1d="""Zero whole channels of lines with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, L) or (C, L), unchanged.
     >>> F.dropout1d(fp.ones(1, 1, 2), 0.5, training=False).tolist()
-    [[[1.0, 1.0]]]"""
-    return drop_channels("dropout1d", x, p, training, 1)
-
-
-@composed(home="functional")
-def dropout2d(x: Any, p: float = 0.5, training: bool = True) -> Any:
-    """Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
+    [[[1.0, 1.0]]]""",
+    dropout2d="""Zero whole channels of images with probability p, scale the others by 1 / (1 - p) (Tompson et al. 2015, arXiv:1411.4280).
     Shapes: (N, C, H, W) or (C, H, W), unchanged. Raises ValueError for p outside [0, 1], ShapeError.
     >>> F.dropout2d(fp.ones(1, 1, 1, 2), 0.5, training=False).tolist()
-    [[[[1.0, 1.0]]]]"""
-    return drop_channels("dropout2d", x, p, training, 2)
-
-
-@composed(home="functional")
-def dropout3d(x: Any, p: float = 0.5, training: bool = True) -> Any:
-    """Zero whole channels of volumes with probability p, scale the others by 1 / (1 - p). Shapes: (N, C, D, H, W) or (C, D, H, W).
+    [[[[1.0, 1.0]]]]""",
+    dropout3d="""Zero whole channels of volumes with probability p, scale the others by 1 / (1 - p).
+    Shapes: (N, C, D, H, W) or (C, D, H, W), unchanged.
     >>> F.dropout3d(fp.ones(1, 1, 1, 1, 2), 0.5, training=False).shape
-    (1, 1, 1, 1, 2)"""
-    return drop_channels("dropout3d", x, p, training, 3)
+    (1, 1, 1, 1, 2)""",
+)
 
 
 LOWEST = -1.7580993408473766  # of selu: -scale * alpha

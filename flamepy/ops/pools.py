@@ -20,7 +20,7 @@ from ..core.ops.reduce import mean
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, HALF, INTEGERS, checked_number, float32, int64, is_count
 from .picking import along_added, along_at
-from .spatial_sizes import Sides, Sizes, each, sides, unit_axis, without_unit_axis
+from .spatial_sizes import Sides, Sizes, check_axes, each, published, sides, unit_axis, without_unit_axis
 from .tables import through, turned
 from .widening import narrowed, widened
 
@@ -30,9 +30,7 @@ FEW, LINES = 512, 32  # numbers of which all axes are pooled at once; lines of a
 def pooled_axes(op: str, x: Any, axes: int) -> Any:
     """x as a Tensor with this many axes behind channels. Raises ShapeError."""
     x = Tensor.of(op, x)
-    if x.ndim not in (axes + 1, axes + 2):
-        known = "N, C, D, H, W" if axes == 3 else "N, C, H, W" if axes == 2 else "N, C, L"
-        raise ShapeError(f"{op}: x is not ({known}) or ({known[3:]}): {x.shape}. Reshape it.")
+    check_axes(op, x, axes)
     return x
 
 
@@ -124,71 +122,40 @@ def maxima(op: str, x: Any, geometry: list[Sizes], return_indices: Any) -> Any:
     return PICKED[op](x, at, volume, count, 1, at.shape, ""), at
 
 
-def max_pool(op: str, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, indices: Any) -> Any:
-    axes = window_axes(op, x, kernel_size)
-    x, window = pooled_axes(op, x, axes), each(op, "kernel_size", kernel_size, axes, 1)
-    step = steps_of(op, stride, window)
-    gap, around = each(op, "dilation", dilation, axes, 1), sides(op, padding, axes)
-    counts = window_counts(op, x.shape, window, step, around, gap, ceil_mode)
-    return maxima(f"max_pool{axes}d", x, [window, step, tuple([a for a, _ in around]), gap, counts], indices)
+def max_pools(op: str) -> Any:
+    def max_pool(
+        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        axes = window_axes(op, x, kernel_size)
+        x, window = pooled_axes(op, x, axes), each(op, "kernel_size", kernel_size, axes, 1)
+        step = steps_of(op, stride, window)
+        gap, around = each(op, "dilation", dilation, axes, 1), sides(op, padding, axes)
+        counts = window_counts(op, x.shape, window, step, around, gap, ceil_mode)
+        return maxima(f"max_pool{axes}d", x, [window, step, tuple([a for a, _ in around]), gap, counts], return_indices)
+
+    return max_pool
 
 
-@composed(home="functional")
-def max_pool1d(
-    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:  # fmt: skip
-    """max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+max_pool1d, max_pool2d, max_pool3d = published(
+    max_pools,
+    max_pool1d="""max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.max_pool1d(fp.tensor([[1.0, 3.0, 2.0, 4.0]]), 2).tolist()
-    [[3.0, 4.0]]"""
-    return max_pool("max_pool1d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-@composed(home="functional")
-def max_pool2d(
-    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:  # fmt: skip
-    """The largest number of each window (padding never wins); the stride is the window's size unless given.
+    [[3.0, 4.0]]""",
+    max_pool2d="""The largest number of each window (padding never wins); the stride is the window's size unless given.
     A NaN wins. Of equal numbers the first one gets the gradient, as in PyTorch. padding is an int, one for each axis, or for each side:
     ((top, bottom), (left, right)) or flat (left, right, top, bottom). ceil_mode: the last window may end outside. return_indices: a pair,
     with where in its image each number was, for max_unpool2d().
     Shapes: x (N, C, H, W) or (C, H, W); the result has fewer rows and columns. Raises ShapeError.
     >>> F.max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 2).tolist()
-    [[[4.0]]]"""
-    return max_pool("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-@composed(home="functional")
-def max_pool3d(
-    x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:  # fmt: skip
-    """max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    [[[4.0]]]""",
+    max_pool3d="""max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.max_pool3d(fp.ones(1, 2, 2, 2), 2).tolist()
-    [[[[1.0]]]]"""
-    return max_pool("max_pool3d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    [[[[1.0]]]]""",
+)
 
 
 # ---- maxima put back ----------------------------------------------------------------------------------------------------------------
-def max_unpool(op: str, x: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Any:
-    axes = window_axes(op, x, kernel_size)
-    x, indices = tensors_of(op, pooled_axes(op, x, axes), indices)
-    if indices.dtype not in INTEGERS or indices.shape != x.shape:
-        raise ShapeError(f"{op}: indices are not those of x: {indices.dtype} {indices.shape}, x is {x.shape}. Use what max_pool gave.")
-    window = each(op, "kernel_size", kernel_size, axes, 1)
-    step, around = steps_of(op, stride, window), each(op, "padding", padding, axes, 0)
-    usual = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[-axes:], step, around, window, strict=True)]
-    given = usual if output_size is None else output_size
-    sizes = tuple(given if isinstance(given, tuple | list) else (given,) * axes)[-axes:]
-    if len(sizes) != axes or any([not is_count(n, 1) or abs(n - m) >= s for n, m, s in zip(sizes, usual, step, strict=True)]):
-        raise ShapeError(f"{op}: output_size is out of reach: {output_size}. Use sizes less than a stride from {tuple(usual)}.")
-    shape, volume = (*x.shape[:-axes], *sizes), math.prod(sizes)
-    ids = indices if indices.dtype == int64 else REGISTRY["cast"](indices, int64)
-    check_ids(ids, 0, volume, f"{op}: index out of range: {{}} at position {{}}, the result has {volume}. Use output_size.")
-    return unpooled(as_floats(x), ids, volume, math.prod(x.shape[-axes:]), shape)
-
-
 @custom(inputs=2, kind="as is", internal=True, title="max_unpool")
 def unpooled(x, at, n=0, m=0, shape=()):
     total, met = (along_added(t, at, n, m, 1, shape) for t in (x, ones(x.shape, dtype=x.dtype, device=x.device)))
@@ -200,30 +167,41 @@ def unpooled_dx(g, at, n, m, shapes):  # each of those that meet gets all of it,
     return along_at(g, at, n, m, 1, shapes[0], ""), None
 
 
-@composed(home="functional")
-def max_unpool1d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
-    """max_unpool2d() of lines. Shapes: x and indices (N, C, L) or (C, L).
+def max_unpools(op: str) -> Any:
+    def max_unpool(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
+        axes = window_axes(op, x, kernel_size)
+        x, indices = tensors_of(op, pooled_axes(op, x, axes), indices)
+        if indices.dtype not in INTEGERS or indices.shape != x.shape:
+            raise ShapeError(f"{op}: indices are not those of x: {indices.dtype} {indices.shape}, x is {x.shape}. Use what max_pool gave.")
+        window = each(op, "kernel_size", kernel_size, axes, 1)
+        step, around = steps_of(op, stride, window), each(op, "padding", padding, axes, 0)
+        usual = [(n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[-axes:], step, around, window, strict=True)]
+        given = usual if output_size is None else output_size
+        sizes = tuple(given if isinstance(given, tuple | list) else (given,) * axes)[-axes:]
+        if len(sizes) != axes or any([not is_count(n, 1) or abs(n - m) >= s for n, m, s in zip(sizes, usual, step, strict=True)]):
+            raise ShapeError(f"{op}: output_size is out of reach: {output_size}. Use sizes less than a stride from {tuple(usual)}.")
+        shape, volume = (*x.shape[:-axes], *sizes), math.prod(sizes)
+        ids = indices if indices.dtype == int64 else REGISTRY["cast"](indices, int64)
+        check_ids(ids, 0, volume, f"{op}: index out of range: {{}} at position {{}}, the result has {volume}. Use output_size.")
+        return unpooled(as_floats(x), ids, volume, math.prod(x.shape[-axes:]), shape)
+
+    return max_unpool
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = published(
+    max_unpools,
+    max_unpool1d="""max_unpool2d() of lines. Shapes: x and indices (N, C, L) or (C, L).
     >>> F.max_unpool1d(fp.tensor([[3.0, 4.0]]), fp.tensor([[1, 3]]), 2).tolist()
-    [[0.0, 3.0, 0.0, 4.0]]"""
-    return max_unpool("max_unpool1d", x, indices, kernel_size, stride, padding, output_size)
-
-
-@composed(home="functional")
-def max_unpool2d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
-    """Numbers at their indices in images of zeros: what max_pool2d(..., return_indices=True) gave, put back.
+    [[0.0, 3.0, 0.0, 4.0]]""",
+    max_unpool2d="""Numbers at their indices in images of zeros: what max_pool2d(..., return_indices=True) gave, put back.
     output_size: where several sizes pool to that of x. Numbers that meet (windows that overlap) give their mean.
     Shapes: x and indices (N, C, H, W) or (C, H, W); the result (..., *output_size). Raises ShapeError, IndexOutOfRange.
     >>> F.max_unpool2d(fp.tensor([[[4.0]]]), fp.tensor([[[3]]]), 2).tolist()
-    [[[0.0, 0.0], [0.0, 4.0]]]"""
-    return max_unpool("max_unpool2d", x, indices, kernel_size, stride, padding, output_size)
-
-
-@composed(home="functional")
-def max_unpool3d(x: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Any:
-    """max_unpool2d() of volumes. Shapes: x and indices (N, C, D, H, W) or (C, D, H, W).
+    [[[0.0, 0.0], [0.0, 4.0]]]""",
+    max_unpool3d="""max_unpool2d() of volumes. Shapes: x and indices (N, C, D, H, W) or (C, D, H, W).
     >>> F.max_unpool3d(fp.ones(1, 1, 1, 1), fp.tensor([[[[1]]]]), (1, 1, 2)).tolist()
-    [[[[0.0, 1.0]]]]"""
-    return max_unpool("max_unpool3d", x, indices, kernel_size, stride, padding, output_size)
+    [[[[0.0, 1.0]]]]""",
+)
 
 
 # ---- means ------------------------------------------------------------------------------------------------------------------------------
@@ -315,39 +293,32 @@ def avg_pool3d(
     return avg_pool("avg_pool3d", x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composed(home="functional")
-def lp_pool1d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """lp_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+def lp_pools(op: str) -> Any:
+    def lp_pool(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
+        x, norm_type = Tensor.of(op, x), checked_number(op, "norm_type", norm_type)
+        if norm_type == 0:
+            raise ValueError(f"{op}: there is no norm of power 0: norm_type={norm_type}. Use 1, 2 or another number.")
+        axes = window_axes(op, x, kernel_size)
+        window = each(op, "kernel_size", kernel_size, axes, 1)
+        total = avg_pool(op, widened(as_floats(x)) ** norm_type, window, stride, 0, ceil_mode, True) * float(math.prod(window))
+        return narrowed(total ** (1.0 / norm_type), x.dtype)
+
+    return lp_pool
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = published(
+    lp_pools,
+    lp_pool1d="""lp_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.lp_pool1d(fp.tensor([[3.0, 4.0]]), 2, 2).tolist()
-    [[5.0]]"""
-    return lp_pool("lp_pool1d", x, norm_type, kernel_size, stride, ceil_mode)
-
-
-@composed(home="functional")
-def lp_pool2d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """(the sum of x ** norm_type over each window) ** (1 / norm_type); where a window ends outside (ceil_mode), its mean counts as often
-    as the window has numbers, as in PyTorch. Shapes: as max_pool2d().
+    [[5.0]]""",
+    lp_pool2d="""(the sum of x ** norm_type over each window) ** (1 / norm_type); where a window ends outside (ceil_mode), its mean
+    counts as often as the window has numbers, as in PyTorch. Shapes: as max_pool2d().
     >>> F.lp_pool2d(fp.tensor([[[3.0, 4.0]]]), 2, (1, 2)).tolist()
-    [[[5.0]]]"""
-    return lp_pool("lp_pool2d", x, norm_type, kernel_size, stride, ceil_mode)
-
-
-@composed(home="functional")
-def lp_pool3d(x: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """lp_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    [[[5.0]]]""",
+    lp_pool3d="""lp_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.lp_pool3d(fp.ones(1, 1, 1, 1), 2, 1).tolist()
-    [[[[1.0]]]]"""
-    return lp_pool("lp_pool3d", x, norm_type, kernel_size, stride, ceil_mode)
-
-
-def lp_pool(op: str, x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Any:
-    x, norm_type = Tensor.of(op, x), checked_number(op, "norm_type", norm_type)
-    if norm_type == 0:
-        raise ValueError(f"{op}: there is no norm of power 0: norm_type={norm_type}. Use 1, 2 or another number.")
-    axes = window_axes(op, x, kernel_size)
-    window = each(op, "kernel_size", kernel_size, axes, 1)
-    total = avg_pool(op, widened(as_floats(x)) ** norm_type, window, stride, 0, ceil_mode, True) * float(math.prod(window))
-    return narrowed(total ** (1.0 / norm_type), x.dtype)
+    [[[[1.0]]]]""",
+)
 
 
 # ---- adaptive ----------------------------------------------------------------------------------------------------------------------------
@@ -361,70 +332,56 @@ def wanted_sizes(op: str, x: Any, output_size: Any) -> Sizes:
     return tuple([size if n is None else int(n) for n, size in zip(given, x.shape[-axes:], strict=True)])
 
 
-def adaptive_avg(op: str, x: Any, output_size: Any) -> Any:
-    x = as_floats(pooled_axes(op, x, int(op[-2])))
-    counts = wanted_sizes(op, x, output_size)
-    if {*counts} == {1}:
-        return mean(x, axis=tuple(range(-len(counts), 0)), keepdims=True)
-    return summed(x, [("shares", n, count) for n, count in zip(x.shape[-len(counts) :], counts, strict=True)])
+def adaptive_avg_pools(op: str) -> Any:
+    def adaptive_avg_pool(x: Any, output_size: Any) -> Any:
+        x = as_floats(pooled_axes(op, x, int(op[-2])))
+        counts = wanted_sizes(op, x, output_size)
+        if {*counts} == {1}:
+            return mean(x, axis=tuple(range(-len(counts), 0)), keepdims=True)
+        return summed(x, [("shares", n, count) for n, count in zip(x.shape[-len(counts) :], counts, strict=True)])
+
+    return adaptive_avg_pool
 
 
-def adaptive_max(op: str, x: Any, output_size: Any, return_indices: Any) -> Any:
-    x = pooled_axes(op, x, int(op[-2]))
-    counts = wanted_sizes(op, x, output_size)
-    axes = len(counts)
-    if min(x.shape[-axes:]) < 1:
-        raise ShapeError(f"{op}: nothing to take the largest of: x is {x.shape}. Give every axis a size.")
-    one, none = (1,) * axes, (0,) * axes
-    return maxima(op, x, [one, none, none, one, counts], return_indices)
-
-
-@composed(home="functional")
-def adaptive_avg_pool1d(x: Any, output_size: Any) -> Any:
-    """adaptive_avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = published(
+    adaptive_avg_pools,
+    adaptive_avg_pool1d="""adaptive_avg_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.adaptive_avg_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
-    [[1.5, 2.5]]"""
-    return adaptive_avg("adaptive_avg_pool1d", x, output_size)
-
-
-@composed(home="functional")
-def adaptive_avg_pool2d(x: Any, output_size: Any) -> Any:
-    """Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins at i n // m. Of 1 it
-    is the global average pool.
+    [[1.5, 2.5]]""",
+    adaptive_avg_pool2d="""Means of as many windows as output_size says, which share each axis as evenly as may be: window i of m begins
+    at i n // m. Of 1 it is the global average pool.
     Shapes: x (N, C, H, W) or (C, H, W); output_size an int, or one for each axis (None: as in x). Raises ShapeError.
     >>> F.adaptive_avg_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
-    [[[2.5]]]"""
-    return adaptive_avg("adaptive_avg_pool2d", x, output_size)
-
-
-@composed(home="functional")
-def adaptive_avg_pool3d(x: Any, output_size: Any) -> Any:
-    """adaptive_avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    [[[2.5]]]""",
+    adaptive_avg_pool3d="""adaptive_avg_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.adaptive_avg_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
-    [[[[1.0]]]]"""
-    return adaptive_avg("adaptive_avg_pool3d", x, output_size)
+    [[[[1.0]]]]""",
+)
 
 
-@composed(home="functional")
-def adaptive_max_pool1d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """adaptive_max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
+def adaptive_max_pools(op: str) -> Any:
+    def adaptive_max_pool(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+        x = pooled_axes(op, x, int(op[-2]))
+        counts = wanted_sizes(op, x, output_size)
+        axes = len(counts)
+        if min(x.shape[-axes:]) < 1:
+            raise ShapeError(f"{op}: nothing to take the largest of: x is {x.shape}. Give every axis a size.")
+        one, none = (1,) * axes, (0,) * axes
+        return maxima(op, x, [one, none, none, one, counts], return_indices)
+
+    return adaptive_max_pool
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = published(
+    adaptive_max_pools,
+    adaptive_max_pool1d="""adaptive_max_pool2d() of lines. Shapes: x (N, C, L) or (C, L).
     >>> F.adaptive_max_pool1d(fp.tensor([[1.0, 2.0, 3.0]]), 2).tolist()
-    [[2.0, 3.0]]"""
-    return adaptive_max("adaptive_max_pool1d", x, output_size, return_indices)
-
-
-@composed(home="functional")
-def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The largest number of each of the windows of adaptive_avg_pool2d() (of 1: of all, the global max pool); return_indices as in
-    max_pool2d(). Shapes: as there.
+    [[2.0, 3.0]]""",
+    adaptive_max_pool2d="""The largest number of each of the windows of adaptive_avg_pool2d() (of 1: of all, the global max pool);
+    return_indices as in max_pool2d(). Shapes: as there.
     >>> F.adaptive_max_pool2d(fp.tensor([[[1.0, 2.0], [3.0, 4.0]]]), 1).tolist()
-    [[[4.0]]]"""
-    return adaptive_max("adaptive_max_pool2d", x, output_size, return_indices)
-
-
-@composed(home="functional")
-def adaptive_max_pool3d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """adaptive_max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
+    [[[4.0]]]""",
+    adaptive_max_pool3d="""adaptive_max_pool2d() of volumes. Shapes: x (N, C, D, H, W) or (C, D, H, W).
     >>> F.adaptive_max_pool3d(fp.ones(1, 2, 2, 2), 1).tolist()
-    [[[[1.0]]]]"""
-    return adaptive_max("adaptive_max_pool3d", x, output_size, return_indices)
+    [[[[1.0]]]]""",
+)

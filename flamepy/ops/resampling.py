@@ -10,12 +10,13 @@ import numpy as np
 
 from ..core.dtypes import check_flag
 from ..core.errors import ShapeError
+from ..core.op import PUBLIC
 from ..core.ops.axes import composed
 from ..core.ops.copy import cast
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, float32, is_count, is_number
 from .picking import index_select
-from .pools import adaptive_avg, summed
+from .pools import summed
 from .spatial_sizes import Sizes
 from .tables import along, table_of
 
@@ -47,7 +48,7 @@ def interpolate(
     if min(before) < 1 or min(after) < 1:
         raise ShapeError(f"interpolate: nothing to look at or to make: sizes {before} to {after}. Give every axis a size.")
     if mode == "area":
-        return adaptive_avg(f"adaptive_avg_pool{axes}d", x, after)
+        return PUBLIC[f"adaptive_avg_pool{axes}d"](x, after)
     steps = [
         (1.0 / s) if s else ((n - 1) / (m - 1) if m > 1 else 0.0) if align_corners else n / m
         for n, m, s in zip(before, after, [None] * axes if align_corners else scales, strict=True)

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.ops.axes import composed
 from ..dtypes import is_count
 from .pads import pad
 
 Sizes = tuple[int, ...]
 Sides = tuple[tuple[int, int], ...]  # (before, after) of each axis
+
+
+def published(make: Callable[[str], Any], **texts: str) -> list[Any]:
+    """The function make(name) for each of these names, as part of flamepy.nn.functional with this help text: such as one for lines, one for
+    images and one for volumes."""
+    found = []
+    for name, text in texts.items():
+        function = make(name)
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = text
+        found.append(composed(function, home="functional"))
+    return found
+
+
+def check_axes(op: str, x: Any, axes: int) -> None:
+    """Raise ShapeError unless x has this many axes behind channels."""
+    if x.ndim not in (axes + 1, axes + 2):
+        known = "N, C, D, H, W" if axes == 3 else "N, C, H, W" if axes == 2 else "N, C, L"
+        raise ShapeError(f"{op}: x is not ({known}) or ({known[3:]}): {x.shape}. Reshape it.")
 
 
 def each(op: str, name: str, value: Any, axes: int, least: int) -> Sizes:
