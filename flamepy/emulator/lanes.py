@@ -12,18 +12,14 @@ import struct
 from collections.abc import Callable
 
 from ..errors import EmulationError
-from .entry import Entry, Instruction
+from .entry import SIZES, Entry, Instruction
 from .flow import Block, blocks_of, find_live, tried
 from .layout import CTAID, GIVEN, INDEX, LANE_PC, LAUNCH, NCTAID, NTID, R_INSTRUCTIONS, REGISTERS, TID, VALUES, VARIABLES
 from .runtime import FUNCTIONS, PREFIX
 
 WIDTH = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "float": 32, "double": 64}
-KIND = {
-    "pred": "i1", "b8": "i8", "u8": "i8", "s8": "i8", "b16": "i16", "u16": "i16", "s16": "i16", "f16": "i16", "bf16": "i16", "b32": "i32",
-    "u32": "i32", "s32": "i32", "f16x2": "i32", "bf16x2": "i32", "tf32": "i32", "b64": "i64", "u64": "i64", "s64": "i64", "f32": "float",
-    "f64": "double",
-}  # fmt: skip
 WORD = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}
+KIND = {name: WORD[8 * size] for name, size in SIZES.items() if size <= 8} | {"pred": "i1", "f32": "float", "f64": "double"}
 LANE = ", ".join(f"i32 {k}" for k in range(32))
 LANEMASKS = {
     "%lanemask_eq": [1 << k for k in range(32)],

@@ -11,13 +11,6 @@ from .lanes_half import half_arithmetic, is_half
 from .lanes_rounding import directed, rounding
 from .runtime_numbers import SPECIAL
 
-WHOLE = {"add": "add", "sub": "sub"}
-FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
-
-
-def type_of(parts: list[str]) -> str:
-    return parts[-1]
-
 
 def is_float(name: str) -> bool:
     return name in ("f32", "f64")
@@ -29,7 +22,7 @@ def is_signed(name: str) -> bool:
 
 @handles("add", "sub", "mul")
 def add_sub_mul(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    name, to = type_of(parts), i.operands[0]
+    name, to = parts[-1], i.operands[0]
     if is_half(name):
         return half_arithmetic(e, i, parts)
     kind = KIND[name]
@@ -37,16 +30,14 @@ def add_sub_mul(e: Lanes, i: Instruction, parts: list[str]) -> None:
         return product(e, i, parts, "")
     a, b = e.value(i.operands[1], kind), e.value(i.operands[2], kind)
     if is_float(name):
-        result = (
-            directed(e, parts[0], rounding(parts), kind, a, b) if rounding(parts) else e.do(f"{FLOAT[parts[0]]} {vector(kind)} {a}, {b}")
-        )
+        result = directed(e, parts[0], rounding(parts), kind, a, b) if rounding(parts) else e.do(f"f{parts[0]} {vector(kind)} {a}, {b}")
         return e.put(to, saturated(e, result, kind, parts), kind)
     if "cc" in parts:
         return with_carry(e, to, a, b, kind, parts[0] == "sub", "")
     if "sat" in parts:
         name = f"llvm.s{parts[0]}.sat.v32{kind}"
         return e.put(to, e.intrinsic(name, vector(kind), (vector(kind), a), (vector(kind), b)), kind)
-    e.put(to, e.do(f"{WHOLE[parts[0]]} {vector(kind)} {a}, {b}"), kind)
+    e.put(to, e.do(f"{parts[0]} {vector(kind)} {a}, {b}"), kind)
 
 
 CARRY = "carry"  # the flag of add.cc and sub.cc: a register of its own
@@ -68,14 +59,14 @@ def with_carry(e: Lanes, to: str, a: str, b: str, kind: str, minus: bool, carry:
 
 @handles("addc", "subc")
 def add_with_carry(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    kind = KIND[type_of(parts)]
+    kind = KIND[parts[-1]]
     a, b = e.value(i.operands[1], kind), e.value(i.operands[2], kind)
     with_carry(e, i.operands[0], a, b, kind, parts[0] == "subc", e.value(CARRY, "i1"))
 
 
 def product(e: Lanes, i: Instruction, parts: list[str], plus: str) -> None:
     """mul and mad: the low half, the high half, or both."""
-    name = type_of(parts)
+    name = parts[-1]
     kind, signed = KIND[name], is_signed(name)
     a, b = e.value(i.operands[1], kind), e.value(i.operands[2], kind)
     if "wide" in parts:
@@ -121,7 +112,7 @@ def high_product_64(e: Lanes, a: str, b: str, signed: bool) -> str:
 
 @handles("mad", "madc", "fma")
 def multiply_add(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    name = type_of(parts)
+    name = parts[-1]
     if is_half(name):
         return half_arithmetic(e, i, parts)
     if not is_float(name):
@@ -138,7 +129,7 @@ def multiply_add(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("mul24", "mad24")
 def product_24(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    signed = is_signed(type_of(parts))
+    signed = is_signed(parts[-1])
     shift = "ashr" if signed else "lshr"
     factors = []
     for operand in i.operands[1:3]:
@@ -155,7 +146,7 @@ def product_24(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("div", "rem")
 def divide(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    name = type_of(parts)
+    name = parts[-1]
     kind = KIND[name]
     a, b = e.value(i.operands[1], kind), e.value(i.operands[2], kind)
     if is_float(name):
@@ -186,7 +177,7 @@ def divided(e: Lanes, a: str, b: str, kind: str, signed: bool, remainder: bool) 
 
 @handles("sqrt", "rcp", "rsqrt")
 def roots(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    kind = KIND[type_of(parts)]
+    kind = KIND[parts[-1]]
     v, a = vector(kind), e.value(i.operands[1], kind)
     one = splat(kind, "1.0")  # type: ignore[arg-type]
     if parts[0] == "rsqrt" and kind == "float":
@@ -205,9 +196,9 @@ def roots(e: Lanes, i: Instruction, parts: list[str]) -> None:
 @handles("ex2", "lg2", "sin", "cos", "tanh")
 def special(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """In float64, rounded once."""
-    if is_half(type_of(parts)):
+    if is_half(parts[-1]):
         return half_arithmetic(e, i, parts)
-    assert type_of(parts) == "f32"
+    assert parts[-1] == "f32"
     e.store_warp("<32 x float>", e.value(i.operands[1], "float"), e.slot(0))
     e.runtime("special", SPECIAL[parts[0]])
     e.put(i.operands[0], e.load_warp("<32 x float>", e.slot(1)), "float")
@@ -215,7 +206,7 @@ def special(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("min", "max")
 def least_most(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    name = type_of(parts)
+    name = parts[-1]
     if is_half(name):
         return half_arithmetic(e, i, parts)
     kind = KIND[name]
@@ -231,7 +222,7 @@ def least_most(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("neg", "abs")
 def sign(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    name = type_of(parts)
+    name = parts[-1]
     if is_half(name):
         bits, word = (0x8000, "i16") if WIDTH[KIND[name]] == 16 else (0x80008000, "i32")
         a = e.value(i.operands[1], word)
@@ -250,7 +241,7 @@ def sign(e: Lanes, i: Instruction, parts: list[str]) -> None:
 @handles("copysign")
 def copysign(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """copysign d, a, b: the sign of a, the size of b."""
-    kind = KIND[type_of(parts)]
+    kind = KIND[parts[-1]]
     v = vector(kind)
     size, from_ = e.value(i.operands[2], kind), e.value(i.operands[1], kind)
     e.put(i.operands[0], e.intrinsic(f"llvm.copysign.v32f{WIDTH[kind]}", v, (v, size), (v, from_)), kind)
@@ -258,8 +249,8 @@ def copysign(e: Lanes, i: Instruction, parts: list[str]) -> None:
 
 @handles("sad")
 def sum_of_differences(e: Lanes, i: Instruction, parts: list[str]) -> None:
-    kind = KIND[type_of(parts)]
-    v, how = vector(kind), "s" if is_signed(type_of(parts)) else "u"
+    kind = KIND[parts[-1]]
+    v, how = vector(kind), "s" if is_signed(parts[-1]) else "u"
     a, b, c = (e.value(o, kind) for o in i.operands[1:4])
     most = e.intrinsic(f"llvm.{how}max.v32{kind}", v, (v, a), (v, b))
     least = e.intrinsic(f"llvm.{how}min.v32{kind}", v, (v, a), (v, b))

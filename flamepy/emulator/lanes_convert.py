@@ -9,6 +9,7 @@ from .entry import Instruction
 from .lanes import KIND, WIDTH, Lanes, handles, saturated, splat, vector
 from .lanes_half import is_half, joined, narrowed, widened
 from .lanes_rounding import narrowed as narrowed_to_float
+from .lanes_rounding import rounding
 
 TO_WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
@@ -68,9 +69,8 @@ def from_float(e: Lanes, value: str, source: str, to: str, parts: list[str]) -> 
             return half_of(e, value, to, parts), "i16"
         return narrowed(e, value, to, "rz" in parts, kind), "i16"
     if KIND[to] != kind:
-        way = next((p for p in parts if p in ("rz", "rm", "rp")), "")
-        if to == "f32" and way:
-            value = narrowed_to_float(e, value, "zeroinitializer", way)
+        if to == "f32" and rounding(parts):
+            value = narrowed_to_float(e, value, "zeroinitializer", rounding(parts))
         else:
             value = e.do(f"{'fpext' if to == 'f64' else 'fptrunc'} {vector(kind)} {value} to {vector(KIND[to])}")
     return saturated(e, value, KIND[to], parts), KIND[to]
@@ -104,11 +104,10 @@ def whole_to_float(e: Lanes, value: str, kind: str, signed: bool, to: str, parts
     if is_half(to):  # float64 holds all 32-bit numbers, so there is one rounding
         wide = e.do(f"{how} {vector(kind)} {value} to <32 x {'double' if to == 'f16' else 'float'}>")
         return narrowed(e, wide, to, "rz" in parts, "double" if to == "f16" else "float"), "i16"
-    way = next((p for p in parts if p in ("rz", "rm", "rp")), "")
-    if way and to == "f32":
+    if to == "f32" and rounding(parts):
         assert WIDTH[kind] <= 32
         wide = e.do(f"{how} {vector(kind)} {value} to <32 x double>")
-        return narrowed_to_float(e, wide, "zeroinitializer", way), "float"
+        return narrowed_to_float(e, wide, "zeroinitializer", rounding(parts)), "float"
     return e.do(f"{how} {vector(kind)} {value} to {vector(KIND[to])}"), KIND[to]
 
 

@@ -80,6 +80,4 @@ def one_of(e: Lanes, parts: list[str], name: str, args: list[str]) -> str:
         result = e.load_warp(v, e.slot(1))
     if "relu" in parts:
         result = e.intrinsic("llvm.maximum.v32f32", v, (v, result), (v, "zeroinitializer"))
-    if "sat" in parts:
-        result = saturated(e, result, "float", parts)
-    return narrowed(e, result, name)
+    return narrowed(e, saturated(e, result, "float", parts), name)

@@ -7,7 +7,7 @@ from .lanes import KIND, WIDTH, Lanes, handles, splat, vector
 from .lanes_half import is_half, widened
 
 ORDERS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-JOIN = {"and": "and", "or": "or", "xor": "xor"}
+JOIN = "and", "or", "xor"
 
 
 def compared(e: Lanes, how: str, name: str, a: str, b: str) -> str:
@@ -36,7 +36,7 @@ def set_predicate(e: Lanes, i: Instruction, parts: list[str]) -> None:
     outcomes = [result]
     if second:
         outcomes.append(e.do(f"xor <32 x i1> {result}, splat (i1 true)"))
-    join = next((JOIN[p] for p in parts[2:-1] if p in JOIN), "")
+    join = next((p for p in parts[2:-1] if p in JOIN), "")
     if join:
         other = e.value(i.operands[3], "i1")
         outcomes = [e.do(f"{join} <32 x i1> {o}, {other}") for o in outcomes]
@@ -48,7 +48,7 @@ def set_predicate(e: Lanes, i: Instruction, parts: list[str]) -> None:
 def set_number(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """set.cmp.dtype.stype: all ones, or 1.0, where true."""
     result = compared(e, parts[1], parts[-1], i.operands[1], i.operands[2])
-    join = next((JOIN[p] for p in parts[2:-2] if p in JOIN), "")
+    join = next((p for p in parts[2:-2] if p in JOIN), "")
     if join:
         result = e.do(f"{join} <32 x i1> {result}, {e.value(i.operands[3], 'i1')}")
     kind = KIND[parts[-2]]
@@ -122,20 +122,14 @@ def shift(e: Lanes, i: Instruction, parts: list[str]) -> None:
     """A shift by the width or more gives zero, or the sign."""
     name = parts[-1]
     kind = KIND[name]
-    v, width = vector(kind), WIDTH[kind]
     a, by = e.value(i.operands[1], kind), e.cast(e.value(i.operands[2], "i32"), "i32", kind)
-    if width == 16:  # the amount may not fit
+    if WIDTH[kind] == 16:  # the amount may not fit
         by32 = e.intrinsic(
             "llvm.umin.v32i32", "<32 x i32>", ("<32 x i32>", e.value(i.operands[2], "i32")), ("<32 x i32>", splat("i32", 31))
         )
         by = e.cast(by32, "i32", kind)
-    inside = e.intrinsic(f"llvm.umin.v32{kind}", v, (v, by), (v, splat(kind, width - 1)))
     how = "shl" if parts[0] == "shl" else ("ashr" if name.startswith("s") else "lshr")
-    result = e.do(f"{how} {v} {a}, {inside}")
-    if how != "ashr":
-        fits = e.do(f"icmp ult {v} {by}, {splat(kind, width)}")
-        result = e.do(f"select <32 x i1> {fits}, {v} {result}, {v} zeroinitializer")
-    e.put(i.operands[0], result, kind)
+    e.put(i.operands[0], shifted(e, how, kind, a, by), kind)
 
 
 @handles("shf")
@@ -197,7 +191,7 @@ def field_masks(e: Lanes, i: Instruction, kind: str, at: int) -> tuple[str, str]
 
 
 def shifted(e: Lanes, how: str, kind: str, a: str, by: str) -> str:
-    """A shift by up to the width."""
+    """A shift; one by the width or more gives zero, or the sign."""
     v, width = vector(kind), WIDTH[kind]
     inside = e.intrinsic(f"llvm.umin.v32{kind}", v, (v, by), (v, splat(kind, width - 1)))
     result = e.do(f"{how} {v} {a}, {inside}")
