@@ -47,12 +47,12 @@ from .conv import ConvTranspose1d as ConvTranspose1d
 from .conv import ConvTranspose2d as ConvTranspose2d
 from .conv import ConvTranspose3d as ConvTranspose3d
 from .dropping import AlphaDropout as AlphaDropout
+from .dropping import Dropout as Dropout
 from .dropping import Dropout1d as Dropout1d
 from .dropping import Dropout2d as Dropout2d
 from .dropping import Dropout3d as Dropout3d
 from .dropping import FeatureAlphaDropout as FeatureAlphaDropout
 from .linear import Bilinear as Bilinear
-from .linear import Dropout as Dropout
 from .linear import Embedding as Embedding
 from .linear import Flatten as Flatten
 from .linear import Identity as Identity

@@ -15,7 +15,8 @@ from . import init
 from .activation import GELU
 from .compute import linear_in
 from .containers import Sequential
-from .linear import Dropout, Linear, flags, size
+from .dropping import Dropout
+from .linear import Linear, flags, size
 from .module import Module
 from .norm import LayerNorm, RMSNorm, normed
 

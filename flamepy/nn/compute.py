@@ -78,11 +78,7 @@ def linear_in(dtype: np.dtype | None, x: Any, weight: Any, bias: Any = None, res
     if dtype is not None:
         (x,) = rounded((x,), dtype, weight)
         others = [t for t in (weight, bias, residual) if t is not None]
-        if dtype == bfloat16 and is_bfloat(x) and all([t.dtype == float32 or t.dtype == bfloat16 for t in others]):
+        if dtype == bfloat16 and x is not None and x.dtype == dtype and all([t.dtype in (float32, bfloat16) for t in others]):
             return rounding_linear(x, weight, bias, residual, activation)
         weight, bias = rounded((weight, bias), dtype)
     return F.linear(x, weight, bias, residual, activation) if activation else F.linear(x, weight, bias, residual)
-
-
-def is_bfloat(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.dtype == bfloat16

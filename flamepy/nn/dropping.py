@@ -1,4 +1,4 @@
-"""Dropout of whole channels, and the one that goes with selu, as modules."""
+"""Dropout, of single elements and of whole channels, and the one that goes with selu, as modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Dropping(Named):
         check_not_in_place(self, inplace)
         self.p = checked_number(type(self).__name__, "p", p)
         if not 0.0 <= self.p <= 1.0:
-            raise ValueError(f"{type(self).__name__}: p outside [0, 1]: {p}. Use a probability.")
+            raise ValueError(f"{type(self).__name__}: p outside [0, 1]: {self.p}. Use a probability.")
 
     def forward(self, x: Any) -> Any:
         """x -> the same shape; after eval() x itself. Raises ShapeError where x has other axes than the op takes."""
@@ -24,6 +24,10 @@ class Dropping(Named):
 
     def extra(self) -> str:
         return f"p={self.p}"
+
+
+class Dropout(Dropping, op="dropout"):
+    """While training, zero each element with probability p and scale the others by 1 / (1 - p)."""
 
 
 class Dropout1d(Dropping, op="dropout1d"):

@@ -1,4 +1,4 @@
-"""Linear, Bilinear, Embedding, Dropout, Flatten, Unflatten, Identity."""
+"""Linear, Bilinear, Embedding, Flatten, Unflatten, Identity."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from .. import ops
 from ..core.dtypes import check_flag
 from ..core.errors import IndexOutOfRange, ShapeError
-from ..dtypes import checked_number, is_count
+from ..dtypes import is_count
 from ..ops.spatial_sizes import check_reach
 from ..parameter import Parameter
 from ..tensors import Tensor
 from . import functional as F
-from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh, check_not_in_place
+from .activation import GELU, ReLU, Sigmoid, SiLU, Tanh
 from .compute import linear_in
 from .module import Module
 
@@ -121,24 +121,6 @@ class Embedding(Module):
     def extra(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
-
-
-class Dropout(Module):
-    """While training, zero each element with probability p and scale the others by 1 / (1 - p)."""
-
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        check_not_in_place(self, inplace)
-        p = checked_number("Dropout", "p", p)
-        if not 0.0 <= p <= 1.0:
-            raise ValueError(f"Dropout: p outside [0, 1]: {p}. Use a probability.")
-        self.p = p
-
-    def forward(self, x: Any) -> Any:
-        """x of any shape -> the same shape; after eval() x itself."""
-        return F.dropout(x, self.p, self.training)
-
-    def extra(self) -> str:
-        return f"p={self.p}"
 
 
 class Flatten(Module):

@@ -15,7 +15,8 @@ from ..parameter import Parameter
 from ..tensors import Tensor
 from . import functional as F
 from .compute import linear_in
-from .linear import Dropout, flags, size
+from .dropping import Dropout
+from .linear import flags, size
 from .module import Module
 
 PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

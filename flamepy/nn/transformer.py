@@ -23,7 +23,8 @@ from . import init
 from .activation import GELU, ReLU
 from .compute import linear_in
 from .containers import ModuleList
-from .linear import Dropout, Linear, flags, size
+from .dropping import Dropout
+from .linear import Linear, flags, size
 from .module import Module
 from .norm import LayerNorm
 
