@@ -38,12 +38,8 @@ ELSEWHERE = spread({
     "index_reduce": "flamepy.scatter_reduce(x, axis, index, src, reduce)", "is_complex conj": "There are no complex tensors",
 })  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
-WRITTEN_OUT = spread({
-    "equal": "flamepy.array_equal(x, y)",
-})  # fmt: skip
-SHARED = {
-    **{name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")},
-}  # fmt: skip
+WRITTEN_OUT = {"equal": "flamepy.array_equal(x, y)"}
+SHARED = {name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")}
 # A row is one or several names and what to do; "Use" goes before what begins with no capital letter.
 ADVICE = {
     "Tensor": {

@@ -46,11 +46,8 @@ def alibi_mask(name: str, slopes: Any, q: Any, lead: Shape, last: Shape) -> Any:
     """What is added to scores, (heads, L, S). Raises ShapeError unless there is a slope for each head."""
     heads = lead[-1] if lead else 1
     dtype = q.dtype if q.dtype in FLOATS else np.dtype(np.float32)
-    slopes = (
-        Tensor.of(name, np.array(alibi_slopes(heads) if slopes is True else slopes, "f8"), q.device).to(dtype)
-        if (not isinstance(slopes, Tensor))
-        else slopes
-    )
+    if not isinstance(slopes, Tensor):
+        slopes = Tensor.of(name, np.array(alibi_slopes(heads) if slopes is True else slopes, "f8"), q.device).to(dtype)
     if slopes.shape != (heads,):
         raise ShapeError(f"{name}: not a slope for each head: alibi {slopes.shape}, heads {heads}. Pass True for the usual ones.")
     distance = Tensor.of(name, np.abs(apart_by(last)).astype("f8"), q.device).to(slopes.dtype)

@@ -20,7 +20,7 @@ from ..core.ops.reduce import mean as mean_op
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.parameter import Stored
-from ..core.pointwise import pointwise
+from ..core.pointwise import define
 from ..core.tensor import Tensor
 from ..dtypes import FLOATS, checked_int, checked_number, computed, float32
 from ..engine.entries import own_state
@@ -61,28 +61,20 @@ def channel_sum(x: Any) -> Any:
     return sum_op(x, axis=tuple([a for a in range(x.ndim) if a != 1]))
 
 
-def sums_of(x: Any, wanted: Any, places: Any) -> tuple[tuple[Any, ...], tuple[bool, ...]]:
-    """(dw, db), to be filled in or None, and whether to add to what is there: `places` as in a rule's `into`."""
-    found = [
-        ((p or (new(x.shape[1:2], computed(x.dtype), x.device), False)) if w else (None, False))
-        for w, p in zip(wanted, places, strict=True)
-    ]
-    return tuple([t for t, _ in found]), tuple([add for _, add in found])
-
-
 def gradients(g: Any, x: Any, weight: Any, statistics: tuple, wanted: Any, into: Any, fixed: bool) -> tuple[Any, Any, Any]:
     """dx, dw and db in one launch. `statistics`: mean, rest, rstd."""
-    weights, adds = sums_of(g, wanted[1:3], into[1:3])
+    fresh = lambda: (new(g.shape[1:2], computed(g.dtype), g.device), False)
+    sums = [(p or fresh()) if w else (None, False) for w, p in zip(wanted[1:3], into[1:3], strict=True)]
+    (dw, add_w), (db, add_b) = sums
     dx = like(g)
     if g.size:
-        launch(
-            "batch_norm_dx", None, (dx, None, *weights), (g, x, None, weight, None, *statistics), (*channel_sizes(x.shape), *adds, fixed)
-        )
+        consts = (*channel_sizes(x.shape), add_w, add_b, fixed)
+        launch("batch_norm_dx", None, (dx, None, dw, db), (g, x, None, weight, None, *statistics), consts)
     else:
-        for t, add in zip(weights, adds, strict=True):
+        for t, add in sums:
             if t is not None and not add:
                 launch("fill", None, (t,), (), (t.dtype.type(0),))
-    return dx, *weights
+    return dx, dw, db
 
 
 # ---- batch norm ---------------------------------------------------------------------------------------------------------------
@@ -141,11 +133,10 @@ def channel_affine_ddx(g, x, weight, mean, rstd):
 
 
 # ---- running statistics ---------------------------------------------------------------------------------------------------------
-def running_y(old, new, momentum):
-    return momentum * new + (1.0 - momentum) * old
-
-
-running = pointwise("running", running_y, title="batch_norm")
+running = define(
+    "running", "A running statistic moved towards a new one.", lambda old, new, momentum: momentum * new + (1.0 - momentum) * old,
+    title="batch_norm", home="",
+)  # fmt: skip
 
 
 def checked_statistics(name: str, x: Any, mean: Any, var: Any, writes: bool) -> dict[str, Any]:

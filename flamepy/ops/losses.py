@@ -21,6 +21,7 @@ from ..core.ops.shape import reshape
 from ..core.pointwise import define, pointwise
 from ..core.tensor import Tensor
 from ..core.words import abs, exp, exp_down, log, maximum, select, sign
+from ..definitions import broadcasts
 from ..dtypes import checked_number
 from .activations import sigmoid
 from .class_ids import REDUCTIONS, unknown_reduction
@@ -121,11 +122,6 @@ bce_logits_op = pointwise("bce_logits", bce_logits_y, bce_logits_dx, None, None,
 def rescaled(name: str, losses: Any, weight: Any) -> Any:
     """The losses times weights that broadcast to them, if there are some. Raises ShapeError."""
     return losses if weight is None else mul(losses, widened(spread_weight(name, "weight", weight, losses)))
-
-
-def broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
-    """Whether what has the one shape can be repeated to the other."""
-    return len(shape) <= len(full) and all([n in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False)])
 
 
 def spread_weight(name: str, what: str, weight: Any, x: Any) -> Any:

@@ -6,7 +6,6 @@ every number; what is equal keeps its order.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,7 @@ from ..core.op import SCALARS, launch, like
 from ..core.ops.axes import Axis, axes_of, composed, one_axis, squeezed_shape, tensors_of
 from ..core.ops.copy import cast, filled
 from ..core.ops.pointwise import eq, maximum_op, mul, ne, sub, where
-from ..core.ops.reduce import reduction, spread
+from ..core.ops.reduce import gathered, reduction, spread
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import broadcast_to, permute, reshape, transpose
 from ..core.tensor import Tensor
@@ -167,13 +166,12 @@ def axes_last(name: str, x: Any, axis: Axis, keepdims: bool) -> tuple[Any, tuple
     """(x with these axes as the last one, the shape of a result without them). Integers become float32."""
     x = Tensor.of(name, x)
     x = x if x.dtype in FLOATS else cast(x, float32)
-    axes = axes_of(name, axis, x.ndim)
-    rest = [d for d in range(x.ndim) if d not in axes]
-    rows = math.prod([x.shape[d] for d in rest])
-    moved = x if not x.ndim else permute(x, (*rest, *axes))
-    n = x.size // rows if rows else math.prod([x.shape[d] for d in axes if x.ndim])
-    check_some(name, x, axis, n)
-    return reshape(moved, (rows, n)), squeezed_shape(x.shape, axes if x.ndim else (), keepdims)
+    plan = reduction(name, x.shape, axis, keepdims)
+    check_some(name, x, axis, plan.n)
+    x = gathered(x, plan)
+    if plan.inner > 1:
+        x = transpose(reshape(x, (plan.outer, plan.n, plan.inner)), 1, 2)
+    return reshape(x, (plan.outer * plan.inner, plan.n)), plan.shape
 
 
 def quantiles(name: str, x: Any, q: Any, axis: Axis, keepdims: bool, method: str, skips: bool) -> Any:
@@ -296,7 +294,7 @@ def middle_of(name: str, x: Any, axis: Axis, keepdims: bool, skips: bool) -> Any
     x = Tensor.of(name, x)
     x = x if x.dtype in FLOATS else cast(x, float32)
     axes = axes_of(name, axis, x.ndim)
-    check_some(name, x, axis, math.prod([x.shape[d] for d in axes if x.ndim]))
+    check_some(name, x, axis, reduction(name, x.shape, axes, False).n)
     return middle(x, axes, bool(keepdims), skips)
 
 

@@ -21,14 +21,6 @@ from .special_formulas import (
 )
 
 
-def sinc_y(x):
-    return select(x == 0.0, 1.0, sine_of_pi(x) / select(x == 0.0, 1.0, PI * x))
-
-
-def sinc_dx(g, x, y):
-    return g * select(abs(x) < 0.25, sinc_slope(x), (cos(PI * x) - y) / select(x == 0.0, 1.0, x))
-
-
 def turned(a, b):
     """b / (a * a + b * b), and 0 for two zeros."""
     square = a * a + b * b
@@ -57,6 +49,10 @@ define(
 define(
     "atanh", "The number whose tanh is x; NaN outside [-1, 1].", lambda x: atanh_of(x), lambda g, x: g / ((1.0 - x) * (1.0 + x)),
 )  # fmt: skip
-define("sinc", "sin(pi * x) / (pi * x), and 1 at 0, as in NumPy.", sinc_y, sinc_dx)
+define(
+    "sinc", "sin(pi * x) / (pi * x), and 1 at 0, as in NumPy.",
+    lambda x: select(x == 0.0, 1.0, sine_of_pi(x) / select(x == 0.0, 1.0, PI * x)),
+    lambda g, x, y: g * select(abs(x) < 0.25, sinc_slope(x), (cos(PI * x) - y) / select(x == 0.0, 1.0, x)),
+)  # fmt: skip
 define("deg2rad", "Degrees as radians.", lambda x: x * 0.017453292519943295, lambda g: g * 0.017453292519943295)
 define("rad2deg", "Radians as degrees.", lambda x: x * 57.29577951308232, lambda g: g * 57.29577951308232)

@@ -22,6 +22,7 @@ from ..core.errors import GradientError, ShapeError
 from ..creation import eye
 from ..dtypes import HALF, check_function, checked_number, float32, is_count
 from ..ops.reduce_more import floats_only
+from ..ops.variance import root
 from ..ops.widening import widened
 from ..parameter import Parameter
 from ..tensors import Tensor, tensor
@@ -39,12 +40,6 @@ def check_word(wrong: str, given: str, *words: str) -> None:
     """Raise ValueError unless `given` is one of these words."""
     if given not in words:
         raise ValueError(f"{wrong}{given!r}. Use {', '.join(map(repr, words[:-1]))} or {words[-1]!r}.")
-
-
-def root(squares: Any) -> Tensor:
-    """The square root; where it is 0 the gradient is 0, one of the subgradients of a norm, and not NaN."""
-    above = ops.ne(squares, 0)
-    return ops.where(above, ops.sqrt(ops.where(above, squares, 1.0)), 0.0)
 
 
 def l1(x: Any) -> Tensor:
