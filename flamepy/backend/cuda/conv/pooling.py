@@ -19,15 +19,6 @@ def windows_at(i, size, steps, around, count):
     return first, min(last + 1, count)
 
 
-def seen(at, sizes):
-    """What the window of result `at` sees: where its plane begins, its rows [top, bottom) and columns [left, right) inside the image."""
-    rest, column = divided(at, sizes[10])
-    plane, row = divided(rest, sizes[9])
-    top, left = row * sizes[5] - sizes[7], column * sizes[6] - sizes[8]
-    bottom, right = min(sizes[1], top + sizes[3]), min(sizes[2], left + sizes[4])
-    return plane * sizes[1] * sizes[2], max(0, top), bottom, max(0, left), right
-
-
 def window_span(window, n, k, step, before, gap, count):
     """(first, end) of what a window sees of an axis. Step 0: windows share the axis as evenly as may be."""
     if step == 0:
@@ -109,8 +100,11 @@ def avg_pool(y, x, sizes, share):
     """The mean of each window; padding counts as zeros. A long window is added up line by line."""
     at = index()
     if at < y.size:
-        start, i, bottom, left, right = seen(at, sizes)
-        total = real(0)
+        rest, column = divided(at, sizes[10])
+        plane, row = divided(rest, sizes[9])
+        top, left = row * sizes[5] - sizes[7], column * sizes[6] - sizes[8]
+        bottom, right = min(sizes[1], top + sizes[3]), min(sizes[2], left + sizes[4])
+        start, i, left, total = plane * sizes[1] * sizes[2], max(0, top), max(0, left), real(0)
         while i < bottom:
             line, j = real(0), left
             while j < right:
