@@ -51,8 +51,7 @@ def relative_size(p_norm, u_norm, least, most):
 
 
 class Adafactor(Optimizer):
-    """Adafactor(params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0, maximize=False, groups=None,
-    transforms=None).
+    """Adam with the second moment of a matrix from its row and column means alone (Shazeer & Stern 2018, arXiv:1804.04235).
 
     At step t a parameter moves by about min(lr, 1 / sqrt(t)) times its root mean square, at least times eps[1]; eps[0], by default
     the dtype's, is the least divisor; d limits the root mean square of a step; the means forget as 1 - t^beta2_decay. Weight decay is

@@ -26,10 +26,8 @@ def adadelta_update(p, v, u, g, lr, l2, rho, share, eps, sign, *_):
 
 
 class Adagrad(Optimizer):
-    """Adagrad(params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, maximize=False, groups=None,
-    transforms=None).
-
-    The rate of a parameter's step t is lr / (1 + (t - 1) * lr_decay). Weight decay is L2. `lr` may be a schedule."""
+    """Steps divided by the root of the sum of all squared gradients: the rate of step t is lr / (1 + (t - 1) * lr_decay). Weight decay is
+    L2. `lr` may be a schedule."""
 
     name = "Adagrad"
     slots = ("v",)
@@ -48,9 +46,8 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Adadelta(params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, maximize=False, groups=None, transforms=None).
-
-    rho: how much of both means is kept; lr multiplies the step. Weight decay is L2. `lr` may be a schedule."""
+    """Steps divided by a running root mean square of the gradient, times one of the steps. rho: how much of both means is kept; lr
+    multiplies the step. Weight decay is L2. `lr` may be a schedule."""
 
     name = "Adadelta"
     slots = ("v", "u")

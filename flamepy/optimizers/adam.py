@@ -39,11 +39,9 @@ def amsgrad_update(p, m, v, top, g, before, l2, after, rise1, rise2, step_size, 
 
 
 class Adam(core.Adam, Optimizer):
-    """Adam; its weight decay is L2: added to the gradient.
-
-    Adam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, groups=None, order="torch", amsgrad=False, maximize=False,
-    transforms=None), Adam(params, AdamConfig(...)) or Adam(AdamConfig(...)) for FLAME's step([(id, parameter, gradient), ...]). `lr`
-    may be a schedule. Moments are float32 or wider. amsgrad divides by the largest v so far; maximize goes up the gradient."""
+    """Adam; its weight decay is L2: added to the gradient, and 0 by default. Or Adam(params, AdamConfig(...)), or Adam(AdamConfig(...)) for
+    FLAME's step([(id, parameter, gradient), ...]). `lr` may be a schedule. Moments are float32 or wider. amsgrad divides by the largest v
+    so far; maximize goes up the gradient."""
 
     name = "Adam"
 

@@ -29,12 +29,9 @@ def adamp_update(p, shrinking, u, rise1, rise2, root, eps, sign, nesterov, decay
 
 
 class AdamP(Optimizer):
-    """AdamP(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, delta=0.1, wd_ratio=0.1, nesterov=False, maximize=False,
-    groups=None, transforms=None).
-
-    A parameter of two or more axes whose gradient stands nearly at right angles to it, in each row or as a whole (cosine below
-    delta / sqrt(size)), moves at right angles to it, and its weight decay, which is decoupled, is multiplied by wd_ratio. `lr` may be a
-    schedule."""
+    """Adam without the part of a step that would only make weights longer. A parameter of two or more axes whose gradient stands nearly at
+    right angles to it, in each row or as a whole (cosine below delta / sqrt(size)), moves at right angles to it, and its weight decay,
+    which is decoupled, is multiplied by wd_ratio. `lr` may be a schedule."""
 
     name = "AdamP"
     slots = ("m", "v")

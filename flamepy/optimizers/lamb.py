@@ -52,9 +52,8 @@ def local_rate(p_norm, g_norm, l2, share):
 
 
 class LAMB(Moments):
-    """LAMB(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, maximize=False, groups=None, transforms=None).
-
-    For large batches. Each parameter moves by lr times its own L2 norm; weight decay is part of the direction. `lr` may be a schedule."""
+    """Adam for large batches: each parameter moves by lr times its own L2 norm; weight decay is part of the direction. `lr` may be a
+    schedule."""
 
     name = "LAMB"
     slots = ("m", "v")
@@ -80,10 +79,8 @@ class LAMB(Moments):
 
 
 class LARS(Optimizer):
-    """LARS(params, lr=1.0, momentum=0.9, weight_decay=0, trust_coefficient=1e-3, maximize=False, groups=None, transforms=None).
-
-    For large batches. The rate of a parameter is lr * trust_coefficient * |p| / (|g| + weight_decay * |p|), and is part of the velocity,
-    as in the paper. Weight decay is L2. trust_coefficient=0 is SGD with momentum, which suits biases and norms:
+    """SGD with momentum for large batches: the rate of a parameter is lr * trust_coefficient * |p| / (|g| + weight_decay * |p|), and is
+    part of the velocity, as in the paper. Weight decay is L2. trust_coefficient=0 is SGD with momentum, which suits biases and norms:
     groups={"*.bias": {"trust_coefficient": 0, "weight_decay": 0, "lr_scale": 0.1}}. `lr` may be a schedule."""
 
     name = "LARS"

@@ -52,8 +52,7 @@ VECTORS, NUMBERS, LISTS = ("direction", "gradient"), ("iterations", "evaluations
 
 
 class LBFGS(Saved):
-    """LBFGS(params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100,
-    line_search_fn=None).
+    """Newton's direction from the last changes of the gradient, history_size of them.
 
     A step does up to max_iter iterations and about max_eval evaluations (None: 1.25 max_iter). line_search_fn: "strong_wolfe", or None
     for steps of length lr. No groups, no transforms, no 16-bit parameters; not inside capture(), as it decides by the loss."""

@@ -16,10 +16,8 @@ def lion_update(p, m, g, before, beta1, rise1, rise2, lr, way, *_):
 
 
 class Lion(Optimizer):
-    """Lion(params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0, maximize=False, groups=None, transforms=None).
-
-    Every element moves by lr; the paper takes a tenth to a third of AdamW's lr, and as much more weight decay, which is decoupled.
-    `lr` may be a schedule."""
+    """The sign of an average of the gradient: every element moves by lr. The paper takes a tenth to a third of AdamW's lr, and as much more
+    weight decay, which is decoupled. `lr` may be a schedule."""
 
     name = "Lion"
     slots = ("m",)

@@ -37,13 +37,11 @@ def muon_update(p, u, share, momentum, before, lr, *_):
 
 
 class Muon(Optimizer):
-    """Muon(params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7,
-    ns_steps=5, adjust_lr_fn=None, groups=None, transforms=None).
+    """Momentum whose singular values are all made about 1, for matrices of hidden layers; all else is for another optimizer, with ByName.
 
-    For the matrices of hidden layers; all else is for another optimizer, with ByName. The step is brought near an orthogonal matrix by
-    `ns_steps` iterations X <- aX + (bA + cAA)X with A = XX^T. adjust_lr_fn: None or "original" multiplies the rate by
-    sqrt(max(1, rows / cols)), "match_rms_adamw" by 0.2 sqrt(max(rows, cols)), which suits AdamW's rates (Liu et al. 2025,
-    arXiv:2502.16982). Weight decay is decoupled. `lr` may be a schedule."""
+    The step is brought near an orthogonal matrix by `ns_steps` iterations X <- aX + (bA + cAA)X with A = XX^T. adjust_lr_fn: None or
+    "original" multiplies the rate by sqrt(max(1, rows / cols)), "match_rms_adamw" by 0.2 sqrt(max(rows, cols)), which suits AdamW's rates
+    (Liu et al. 2025, arXiv:2502.16982). Weight decay is decoupled. `lr` may be a schedule."""
 
     name = "Muon"
     slots = ("m",)

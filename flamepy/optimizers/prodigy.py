@@ -69,13 +69,11 @@ def size(x):
 
 
 class Prodigy(Optimizer):
-    """Prodigy(params, lr=1.0, betas=(0.9, 0.999), beta3=None, eps=1e-8, weight_decay=0, decouple=True, use_bias_correction=False,
-    safeguard_warmup=False, d0=1e-6, d_coef=1.0, growth_rate=inf, maximize=False, groups=None, transforms=None).
+    """Adam that finds its rate by itself: leave lr at 1, or use a schedule that falls from 1; d_coef makes all steps longer or shorter.
 
-    Leave lr at 1, or use a schedule that falls from 1; d_coef makes all steps longer or shorter. d0 is the first distance, which grows by
-    at most growth_rate a step; beta3, None for sqrt(beta2), says how fast its estimate forgets. safeguard_warmup: for a schedule that
-    begins near 0. Weight decay is as in AdamW, or L2 with decouple=False. `optimizer.d`: the distance now; times lr it is the rate.
-    beta3, d0, d_coef and growth_rate are the first group's. All parameters lie on one device."""
+    d0 is the first distance, which grows by at most growth_rate a step; beta3, None for sqrt(beta2), says how fast its estimate forgets.
+    safeguard_warmup: for a schedule that begins near 0. Weight decay is as in AdamW, or L2 with decouple=False. `optimizer.d`: the
+    distance now; times lr it is the rate. beta3, d0, d_coef and growth_rate are the first group's. All parameters lie on one device."""
 
     name = "Prodigy"
     slots = ("m", "v", "s", "start")

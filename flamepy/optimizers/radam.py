@@ -62,10 +62,8 @@ class Relative(Optimizer):
 
 
 class RAdam(Relative):
-    """RAdam(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, maximize=False, groups=None,
-    transforms=None).
-
-    Weight decay is L2, or with decoupled_weight_decay as in AdamW. `lr` may be a schedule; it needs no warm-up."""
+    """Adam whose first steps do without the second moment, and need no warm-up. Weight decay is L2, or with decoupled_weight_decay as in
+    AdamW. `lr` may be a schedule."""
 
     name = "RAdam"
     formula = staticmethod(radam_update)
@@ -89,11 +87,8 @@ class RAdam(Relative):
 
 
 class NAdam(Relative):
-    """NAdam(params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False,
-    maximize=False, groups=None, transforms=None).
-
-    At step t the first moment counts beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)). Weight decay is L2, or with decoupled_weight_decay
-    as in AdamW. `lr` may be a schedule."""
+    """Adam with Nesterov's look-ahead: at step t the first moment counts beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)). Weight decay is
+    L2, or with decoupled_weight_decay as in AdamW. `lr` may be a schedule."""
 
     name = "NAdam"
     formula = staticmethod(nadam_update)
@@ -146,9 +141,7 @@ class Moments(Optimizer):
 
 
 class Adamax(Moments):
-    """Adamax(params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, maximize=False, groups=None, transforms=None).
-
-    betas[1]: how much of the largest gradient is kept at each step. Weight decay is L2. `lr` may be a schedule."""
+    """Adam that divides by the largest gradient, of which betas[1] is kept at each step. Weight decay is L2. `lr` may be a schedule."""
 
     name = "Adamax"
     slots = ("m", "u")
@@ -161,9 +154,8 @@ class Adamax(Moments):
 
 
 class AdaBelief(Moments):
-    """AdaBelief(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-16, weight_decay=0, maximize=False, groups=None, transforms=None).
-
-    Steps are long where gradients are as their mean foretells. Weight decay is decoupled, as in AdamW. `lr` may be a schedule."""
+    """Adam that divides by how far gradients are from what was expected: steps are long where they are as their mean foretells. Weight
+    decay is decoupled, as in AdamW. `lr` may be a schedule."""
 
     name = "AdaBelief"
     slots = ("m", "s")

@@ -45,11 +45,8 @@ FORMULAS = {("v",): rms_update, ("v", "m"): momentum_update, ("v", "a"): centere
 
 
 class RMSprop(Optimizer):
-    """RMSprop(params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, maximize=False, groups=None,
-    transforms=None).
-
-    alpha: how much of the mean square is kept; centered: the mean of the gradient is taken out of it. Weight decay is L2: added to the
-    gradient. `lr` may be a schedule."""
+    """Steps divided by a running root mean square of the gradient. alpha: how much of the mean square is kept; centered: the mean of the
+    gradient is taken out of it. Weight decay is L2: added to the gradient. `lr` may be a schedule."""
 
     name = "RMSprop"
 

@@ -165,11 +165,8 @@ class ScheduleFree(Optimizer):
 
 
 class SGDScheduleFree(ScheduleFree):
-    """SGDScheduleFree(params, lr=1.0, momentum=0.9, weight_decay=0, warmup_steps=0, r=0.0, weight_lr_power=2.0, maximize=False,
-    groups=None, transforms=None).
-
-    No schedule is needed, only a warm-up; rates are larger than SGD's, some ten times. `momentum` is how much of the average there is in
-    the parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is taken at the parameters."""
+    """SGD that needs no schedule, only a warm-up; rates are some ten times SGD's. `momentum` is how much of the average there is in the
+    parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is taken at the parameters."""
 
     name = "SGDScheduleFree"
     slots = ("z",)
@@ -185,10 +182,7 @@ class SGDScheduleFree(ScheduleFree):
 
 
 class AdamWScheduleFree(ScheduleFree):
-    """AdamWScheduleFree(params, lr=2.5e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, warmup_steps=0, r=0.0, weight_lr_power=2.0,
-    maximize=False, groups=None, transforms=None).
-
-    No schedule is needed, only a warm-up; rates are one to ten times AdamW's. betas[0] is how much of the average there is in the
+    """AdamW that needs no schedule, only a warm-up; rates are one to ten times AdamW's. betas[0] is how much of the average there is in the
     parameters. Step t has the weight t^r * (largest rate so far)^weight_lr_power. Weight decay is decoupled, taken at the parameters."""
 
     name = "AdamWScheduleFree"

@@ -24,11 +24,8 @@ class SGDConfig:
 
 
 class SGD(core.SGD, Optimizer):
-    """p -= lr * velocity. SGD(params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, groups=None,
-    maximize=False, transforms=None).
-
-    `lr` may be a schedule. Weight decay is L2: added to the gradient. The first velocity is the gradient itself. Raises ValueError for
-    nesterov without momentum or with dampening."""
+    """p -= lr * velocity. `lr` may be a schedule. Weight decay is L2: added to the gradient. The first velocity is the gradient itself.
+    Raises ValueError for nesterov without momentum or with dampening."""
 
     name = "SGD"
     slots = ("m",)

@@ -31,10 +31,9 @@ def sophia_update(p, m, h, g, before, rise, rho, eps, lr, way, *_):
 
 
 class Sophia(Optimizer):
-    """Sophia(params, lr=1e-4, betas=(0.965, 0.99), rho=0.04, eps=1e-12, weight_decay=0.1, maximize=False, groups=None, transforms=None).
-
-    No element moves by more than lr; rho, gamma in the paper, says how many are cut. update_hessian(estimate) is called every few steps,
-    ten in the paper; until its first call every element moves by lr. Weight decay is decoupled. `lr` may be a schedule."""
+    """The mean gradient divided by an estimate of the curvature, cut so that no element moves by more than lr; rho, gamma in the paper,
+    says how many are cut. update_hessian(estimate) is called every few steps, ten in the paper; until its first call every element moves
+    by lr. Weight decay is decoupled. `lr` may be a schedule."""
 
     name = "Sophia"
     slots = ("m", "h")
