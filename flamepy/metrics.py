@@ -133,10 +133,8 @@ def best(rows: np.ndarray) -> np.ndarray:
 
 # ---- how many are right -----------------------------------------------------------------------------------------------------------------
 class Accuracy(Metric):
-    """The share of samples whose class is the one with the highest score; of equal scores the first counts.
-
-    Accuracy(top_k=1, ignore_index=None): right is what is among the top_k highest. update(scores (..., classes) or ids (...), labels).
-    """
+    """The share of samples whose class is among the top_k highest scores, by default the highest; of equal scores the first counts.
+    update(scores (..., classes) or ids (...), labels)."""
 
     kept = ("right", "count")
 
@@ -178,9 +176,7 @@ class TopKAccuracy(Accuracy):
 
 class ConfusionMatrix(Metric):
     """How often a class (row) was predicted as each (column): int64, (num_classes, num_classes).
-
-    ConfusionMatrix(num_classes, ignore_index=None). update(scores (..., classes) or ids (...), labels (...)).
-    """
+    update(scores (..., classes) or ids (...), labels (...))."""
 
     kept = ("matrix",)
 
@@ -241,21 +237,21 @@ def part(of: Any, whole: Any) -> Any:
 
 
 class Precision(Scores):
-    """Of those predicted as a class, the share that is of it. Precision(num_classes, average="macro", ignore_index=None)."""
+    """Of those predicted as a class, the share that is of it."""
 
     def share(self, right: Any, predicted: Any, labelled: Any) -> Any:
         return part(right, predicted)
 
 
 class Recall(Scores):
-    """Of those that are of a class, the share predicted as it. Recall(num_classes, average="macro", ignore_index=None)."""
+    """Of those that are of a class, the share predicted as it."""
 
     def share(self, right: Any, predicted: Any, labelled: Any) -> Any:
         return part(right, labelled)
 
 
 class F1(Scores):
-    """The harmonic mean of precision and recall. F1(num_classes, average="macro", ignore_index=None)."""
+    """The harmonic mean of precision and recall."""
 
     def share(self, right: Any, predicted: Any, labelled: Any) -> Any:
         return part(2 * right, predicted + labelled)
@@ -265,11 +261,9 @@ class F1(Scores):
 class ROCAUC(Metric):
     """The area under the ROC curve: how probably a sample of class 1 has a higher score than one of class 0, ties counted half.
 
-    ROCAUC(num_classes=None, multi_class="ovr", average="macro"). update(scores (...), labels (...) of 0 and 1). With num_classes the
-    scores are (..., classes) and labels ids: "ovr" is the mean of the areas of each class against the rest, "ovo" that of all pairs of
-    classes, each in both directions (Hand & Till 2001). average: "macro", "weighted" by how often a class, or pair, occurs, or "none" for
-    one number each, of "ovr". It is exact, and keeps all scores.
-    """
+    update(scores (...), labels (...) of 0 and 1). With num_classes the scores are (..., classes) and labels ids: "ovr" is the mean of the
+    areas of each class against the rest, "ovo" that of all pairs of classes, each in both directions (Hand & Till 2001). average: "macro",
+    "weighted" by how often a class, or pair, occurs, or "none" for one number each, of "ovr". It is exact, and keeps all scores."""
 
     kept = ("scores", "labels")
 
@@ -350,10 +344,8 @@ class Mean(Metric):
 
 
 class Perplexity(Mean):
-    """exp of the mean cross-entropy of all tokens. Perplexity(ignore_index=-100).
-
-    update(scores (..., classes), ids (...)), or update_loss(mean loss, number of tokens) with a loss that is there already.
-    """
+    """exp of the mean cross-entropy of all tokens.
+    update(scores (..., classes), ids (...)), or update_loss(mean loss, number of tokens) with a loss that is there already."""
 
     def __init__(self, ignore_index: int | None = -100):
         self.ignore_index = ignore_index
