@@ -10,7 +10,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,44 +53,18 @@ class Switch(Stream):
     def __init__(self, device: Device):
         self.device = device
 
-    def chosen(self) -> Any:
-        return recorder_of(self.device) or self.device.direct
+    chosen = property(lambda self: recorder_of(self.device) or self.device.direct)
+
+    if not TYPE_CHECKING:
+        upload, download, run, wrote = (property(attrgetter(f"chosen.{name}")) for name in ("upload", "download", "run", "wrote"))
+        before, after, report = (property(attrgetter(f"chosen.{name}")) for name in ("before", "after", "report"))
+        flag, kept, shared = (property(attrgetter(f"chosen.{name}")) for name in ("flag", "kept", "shared"))
 
     def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return self.chosen().empty(size, dtype)  # type: ignore[no-any-return]
+        return self.chosen.empty(size, dtype)  # type: ignore[no-any-return]
 
-    def upload(self, array: np.ndarray) -> Buffer:
-        return self.chosen().upload(array)  # type: ignore[no-any-return]
-
-    def download(self, buffer: Buffer) -> np.ndarray:
-        return self.chosen().download(buffer)  # type: ignore[no-any-return]
-
-    def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        self.chosen().run(kernel, outs, ins, consts)
-
-    def copy(self, out: Buffer, x: Buffer) -> None:
-        self.chosen().copy(out, x)
-
-    def wrote(self, buffer: Buffer) -> None:
-        self.chosen().wrote(buffer)
-
-    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
-        self.chosen().before(values, buffer)
-
-    def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
-        self.chosen().after(check, *buffers)
-
-    def report(self, make: Callable[[np.ndarray], Any], buffer: Buffer) -> Any:
-        return self.chosen().report(make, buffer)
-
-    def flag(self, buffer: Buffer, i: int = 0) -> Any:
-        return self.chosen().flag(buffer, i)
-
-    def kept(self, rooms: dict[int, Buffer], size: int, dtype: np.dtype) -> Buffer:
-        return self.chosen().kept(rooms, size, dtype)  # type: ignore[no-any-return]
-
-    def shared(self, buffer: Buffer) -> None:
-        self.chosen().shared(buffer)
+    def copy(self, out: Buffer, x: Buffer) -> None:  # filler() keeps it: chosen when it is called
+        self.chosen.copy(out, x)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -125,12 +100,10 @@ class Recorder(Stream):
 
     def upload(self, array: np.ndarray) -> Buffer:
         """A constant of the step: held."""
-        buffer: Buffer = self.inner.upload(array)
-        return buffer
+        return self.inner.upload(array)  # type: ignore[no-any-return]
 
     def download(self, buffer: Buffer) -> np.ndarray:
-        found: np.ndarray = self.inner.download(buffer)
-        return found
+        return self.inner.download(buffer)  # type: ignore[no-any-return]
 
     # ---- launches, and what the host does ------------------------------------------------------------------------------------
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:

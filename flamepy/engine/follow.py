@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -49,11 +50,8 @@ class Follower(Stream):
     def __init__(self, trail: Trail):
         self.trail = trail
 
-    def empty(self, size: int, dtype: np.dtype) -> Buffer:
-        return self.inner.empty(size, dtype)  # type: ignore[no-any-return]
-
-    def upload(self, array: np.ndarray) -> Buffer:
-        return self.inner.upload(array)  # type: ignore[no-any-return]
+    if not TYPE_CHECKING:
+        empty, upload, wrote, before = (property(attrgetter(f"inner.{name}")) for name in ("empty", "upload", "wrote", "before"))
 
     def download(self, buffer: Buffer) -> np.ndarray:
         self.looked(buffer)
@@ -79,12 +77,6 @@ class Follower(Stream):
             self.trail.mark(out)
         with self.unseen():  # from one device to another it goes by the host
             self.inner.copy(out, x)
-
-    def wrote(self, buffer: Buffer) -> None:
-        self.inner.wrote(buffer)
-
-    def before(self, values: Callable[[], Sequence[Any] | None], buffer: Buffer | None = None) -> None:
-        self.inner.before(values, buffer)
 
     def after(self, check: Callable[..., None], *buffers: Buffer) -> None:
         with self.unseen():  # a check decides on an error, not on a number
