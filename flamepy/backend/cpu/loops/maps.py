@@ -19,7 +19,6 @@ from ...formula.row_words import TOGETHER, line_space
 from ..products.gemm import turn_matrix
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import elements, tasks
-from .runs import copy_run, fill_run
 
 
 @intrinsic
@@ -97,10 +96,13 @@ def tri(part, out, x, rows, cols, k, upper):
     """Keep the triangle on or above (upper) or on or below diagonal k of each matrix; zeros elsewhere."""
     for r in tasks(part, out.size // cols):
         split = min(max(r % rows + k + (0 if upper else 1), 0), cols)
-        first, low, high, end = r * cols, r * cols + (split if upper else 0), r * cols + (cols if upper else split), r * cols + cols
-        fill_run(out[first:low], 0)
-        copy_run(out[low:high], x[low:high])
-        fill_run(out[high:end], 0)
+        at, low, high = np.uintp(r * cols), np.uintp(split if upper else 0), np.uintp(cols if upper else split)
+        for j in range(low):
+            out[at + j] = 0
+        for j in range(low, high):
+            out[at + j] = x[at + j]
+        for j in range(high, np.uintp(cols)):
+            out[at + j] = 0
 
 
 @loop(reorders=True)  # a body sums over its row: let it use vector lanes

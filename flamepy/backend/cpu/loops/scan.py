@@ -5,6 +5,9 @@ A line is gone through by one worker, or where lines lie side by side a block of
 
 import numpy as np
 
+from ....dtypes import float64
+from ...base import Buffer
+from ...formula.row_words import wide
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
 from ..runtime.workspace import COLUMNS
@@ -44,6 +47,26 @@ def scan_line(out, a, b, first, n, reverse, p, q, f):
         i = n - 1 - k if reverse else k
         p, q = f(p, q, at(a, first + i), second(b, first + i, i))
         out[np.uintp(first + i)] = q
+
+
+@loop
+def scan_sums(part, out, b, n, reverse, q):
+    """scan_lines() of sums: four numbers are added up before they wait for what comes before them."""
+    step = np.uintp(-1 if reverse else 1)
+    for t in tasks(part, out.size // n):
+        i, total = np.uintp(t * n + n - 1 if reverse else t * n), q
+        for _ in range(n // 4):
+            c = i + step + step
+            one, three = wide(b[i]), wide(b[c])
+            two = one + wide(b[i + step])
+            out[i], out[i + step], out[c] = total + one, total + two, total + (two + three)
+            total += two + (three + wide(b[c + step]))
+            out[c + step] = total
+            i = c + step + step
+        for _ in range(n % 4):
+            total += wide(b[i])
+            out[i] = total
+            i += step
 
 
 @loop
@@ -107,6 +130,8 @@ STRETCH, TOGETHER = 32, 4  # numbers of a line looked at together; lines that sc
 def scan(go, outs, ins, outer, n, inner, reverse, p, q):
     if inner == 1 and outer < TOGETHER and ins[1] is None:
         go(scan_places, outs, ins[:1], (n, p, q))
+    elif inner == 1 and outer < TOGETHER and not isinstance(ins[0], Buffer) and go.dtype != float64:
+        go(scan_sums, outs, ins[1:], (n, bool(reverse), q))
     elif inner == 1:
         go(scan_lines, outs, ins, (n, bool(reverse), p, q))
     else:
