@@ -226,3 +226,12 @@ def test_unbind_is_one_op_of_which_parts_may_go_unused() -> None:
         assert len({id(part.entry) for part in parts}) == 1
         assert gradient.tolist() == [[0.0, 0.0, 2.0]] * 2 and np.signbit(gradient).tolist() == [[True, False, False]] * 2
     assert fp.unbind(fp.ones(0, 3)) == [] and [part.shape for part in fp.unbind(fp.ones(0, 2), 1)] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("n", [64, 65])
+def test_the_trace_of_few_and_of_many(n):
+    a = np.random.default_rng(n).integers(-9, 9, (n + 1, n))
+    for dtype in ("int64", "float32", "float64"):
+        x = fp.tensor(a.astype(dtype))
+        assert [fp.trace(x, k).item() for k in (0, -1, 1)] == [np.trace(a, k) for k in (0, -1, 1)]
+    assert fp.trace(fp.tensor(a).to(fp.bfloat16)).dtype == fp.bfloat16

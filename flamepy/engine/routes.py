@@ -99,7 +99,7 @@ def routed(plain: Made) -> Made:
             n = len(args)
             if n == 1:  # written out for few: a list of them takes as long as its items do
                 (a,) = args
-                key: Any = a.spec if isinstance(a, Tensor) else (PART[type(a)](a),)
+                key: Any = a.spec if isinstance(a, Tensor) else (a if type(a) is int else PART[type(a)](a),)
             elif n == 2:
                 a, b = args
                 key = a.spec if isinstance(a, Tensor) else PART[type(a)](a), b if type(b) is int else PART[type(b)](b)
