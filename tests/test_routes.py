@@ -121,6 +121,7 @@ def test_equal_numbers_of_other_types_are_told_apart() -> None:
         assert np.signbit(fp.clamp(x(False) - 9.0, min=zero).numpy()).all() == np.signbit(zero)
 
 
+@pytest.mark.engine
 def test_attributes_in_each_form_are_found_at_once_and_told_apart() -> None:
     a = x(False)
     forms = [
@@ -143,6 +144,7 @@ def test_attributes_in_each_form_are_found_at_once_and_told_apart() -> None:
             assert half.sum(1).dtype == half.sum(dim=1).dtype == fp.float32
 
 
+@pytest.mark.engine
 def test_views_and_slices_of_any_form_are_told_apart() -> None:
     a = x()
     for _ in range(OFTEN):
