@@ -114,6 +114,8 @@ def test_a_checkpoint_draws_again():
         (lambda: fp.normal(1.0, -2.0, (2,)), "normal: std is below 0"),
         (lambda: fp.multinomial([1.0, 2.0], 3), "multinomial: cannot draw 3 from"),
         (lambda: fp.multinomial([1.0, -2.0], 1).numpy(), "multinomial: no probability"),
+        (lambda: fp.multinomial([1.0, np.inf], 2, True).numpy(), r"multinomial: no probability: element \(1,\)"),
+        (lambda: fp.multinomial(np.full(2, 1e308), 2, True).numpy(), r"multinomial: no probability: element \(0,\)"),
         (lambda: fp.Generator(1).set_state({}), "Generator.set_state: not a state"),
     ],
 )

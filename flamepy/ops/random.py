@@ -173,7 +173,7 @@ def categorical(logits: Any, axis: int = -1, generator: Any = None) -> Any:
 @custom(inputs=1, kind="as is", title="multinomial", internal=True)
 def drawn_ids(p, many=1, replacement=False, generator=None):
     """Ids drawn from each row. Raises ValueError for what is no probability, and rows with too few above 0."""
-    p = checked_share("multinomial", p, math.inf)
+    p = checked_share("multinomial", p, 1e300 if p.dtype == float64 else 3e38)  # of which no sum is infinite
     rows, least = reshape(widened(p), (-1, p.shape[-1])), 1 if replacement else many
     text = f"multinomial: too few that can be drawn: {{}} above 0 in row {{}}, {least} needed. Use other rows, or fewer numbers."
     check_ids(count_nonzero(rows, axis=1), least, p.shape[-1] + 1, text, error=ValueError)
