@@ -6,7 +6,6 @@ device, are drawn anew by each replay of a captured step, and again by a checkpo
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
