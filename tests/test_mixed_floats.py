@@ -1,6 +1,7 @@
 """Where 16-bit floats meet float32: the result is float32, and what the tape keeps of the 16-bit input has 16 bits.
 
-Oracles: the same op on inputs widened by hand; PyTorch for the two 16-bit types.
+A Python number takes float64 from a tensor beside it, with all its digits. Oracles: the same op on inputs widened by hand; PyTorch for the
+two 16-bit types; NumPy for numbers.
 """
 
 from __future__ import annotations
@@ -68,6 +69,22 @@ def test_the_two_16_bit_types_meet_in_float32_as_in_pytorch() -> None:
 def test_float64_beside_16_bits_is_still_refused() -> None:
     with pytest.raises(fp.DTypeError, match=r"add: two different float types: bfloat16, float64. Cast one"):
         fp.tensor(draw(3)).to(fp.bfloat16) + fp.tensor(draw(3)).to(fp.float64)
+
+
+def test_numbers_beside_float64_keep_all_their_digits() -> None:
+    a = np.array([0.1, 0.3, 1.0])
+    x = fp.tensor(a, requires_grad=True)
+    for b in (0.1, np.float64(0.3)):
+        np.testing.assert_array_equal(fp.isclose(x, b, rtol=0.0, atol=0.0).numpy(), a == b)
+        np.testing.assert_array_equal(fp.isclose(b, x, rtol=0.0, atol=0.0).numpy(), a == b)
+        for name in ("dot", "inner", "outer", "kron"):
+            y = getattr(fp, name)(x, b)
+            np.testing.assert_array_equal(y.numpy(), getattr(np, name)(a, b))
+            np.testing.assert_array_equal(y.sum().backward()[x].numpy(), np.full(3, b))
+    loss = F.binary_cross_entropy(x, x.detach(), 0.1, reduction="none")
+    np.testing.assert_array_equal(loss.numpy(), F.binary_cross_entropy(x, x.detach(), reduction="none").numpy() * 0.1)
+    with pytest.raises(fp.DTypeError, match=r"^isclose: two different float types"):
+        fp.isclose(x, fp.ones(3))
 
 
 def test_an_op_of_a_users_gets_its_inputs_as_float32() -> None:

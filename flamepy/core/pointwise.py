@@ -77,13 +77,13 @@ class Pointwise(Op):
     def coerced(self, args: Sequence[Any]) -> tuple[Sequence[Any], np.dtype]:
         """(the inputs as Tensors of one type and numbers, the mask as one of bools; what they are computed in)."""
         place = args[0].device if self.masks and isinstance(args[0], Tensor) else None
-        xs, dtype, device = coerce(self.name, args[self.masks :], self.kind, place)
-        return [as_mask(self.name, args[0], device), *xs] if self.masks else xs, computed(dtype)
+        xs, dtype, device = coerce(self.title, args[self.masks :], self.kind, place)
+        return [as_mask(self.title, args[0], device), *xs] if self.masks else xs, computed(dtype)
 
     def number_values(self, attributes: dict[str, Any], dtype: np.dtype) -> list[Any]:
         for name, value in attributes.items():
             if type(value) not in (float, int) and not isinstance(value, SCALARS):
-                raise DTypeError(f"{self.name}: {name} is no number: {value!r}. Use a float.")
+                raise DTypeError(f"{self.title}: {name} is no number: {value!r}. Use a float.")
         return [Door.number(value, dtype) for value in attributes.values()]
 
     # ---- forward and rules -------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Pointwise(Op):
                 dtype = x.dtype if dtype is None or dtype == x.dtype else wide
         if dtype is None:  # numbers alone, beside a mask
             dtype = wide = xs[-1].dtype
-        return apply(self.name, self.formula, xs, tuple(attributes.values()), self.out or dtype, wide), {}
+        return apply(self.title, self.formula, xs, tuple(attributes.values()), self.out or dtype, wide), {}
 
     def rules(self, entry: TapeEntry, gs: Sequence[Any], values: dict[str, Any]) -> Sequence[Any]:
         return [None if node is None else self.derivative(i, gs[0], values) for i, node in enumerate(entry.inputs)]

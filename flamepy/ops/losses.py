@@ -19,7 +19,6 @@ from ..core.ops.reduce import min as min_op
 from ..core.ops.reduce import sum as sum_op
 from ..core.ops.shape import reshape
 from ..core.pointwise import define, pointwise
-from ..core.tensor import Tensor
 from ..core.words import abs, exp, exp_down, log, maximum, select, sign
 from ..definitions import broadcasts
 from ..dtypes import checked_number
@@ -126,7 +125,7 @@ def rescaled(name: str, losses: Any, weight: Any) -> Any:
 
 def spread_weight(name: str, what: str, weight: Any, x: Any) -> Any:
     """A weight as a Tensor that broadcasts to x. Raises ShapeError."""
-    weight = Tensor.of(name, weight, x.device)
+    weight = tensors_of(name, x, weight)[1]
     if not broadcasts(weight.shape, x.shape):
         raise ShapeError(f"{name}: {what} {weight.shape} does not broadcast to {x.shape}. Give one weight a class.")
     return weight

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..door import Door
-from ..dtypes import is_count
+from ..dtypes import float64, is_count
 from ..errors import IndexOutOfRange, ShapeError
 from ..op import publish
 from ..tensor import Tensor
@@ -60,9 +62,10 @@ def squeezed_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool
 
 
 def tensors_of(name: str, *xs: Any) -> list[Any]:
-    """These as Tensors, arrays and numbers on the device of the tensor beside them."""
-    device = next((x.device for x in xs if isinstance(x, Tensor)), None)
-    return [Tensor.of(name, x, device) for x in xs]
+    """These as Tensors, arrays and numbers on the device of the tensor beside them, whose float64 numbers take."""
+    beside = next((x for x in xs if isinstance(x, Tensor)), None)
+    device, wide = (None, False) if beside is None else (beside.device, beside.dtype == float64)
+    return [Tensor.of(name, np.array(x, float64) if wide and isinstance(x, float | np.floating) else x, device) for x in xs]
 
 
 def composed(function: Any = None, *, home: str = "flamepy") -> Any:
