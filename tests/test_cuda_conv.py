@@ -93,9 +93,10 @@ def test_pools_and_their_gradients(dtype: np.dtype, x: Any, window: Any, stride:
         exact.backward(torch.tensor(g.astype(np.float64)))
         name, outs = f"{kind}_pool" if kind == "max" else f"{kind}_pool2d", [(g.size, int64), (g.size, dtype)]
         *positions, y = launch(gpu, name, outs if kind == "max" else outs[1:], [image], (sizes[kind],))
-        (dx,) = launch(gpu, f"{name}_dx", [(image.size, dtype)], [g, *positions], (sizes[kind],))
         close(y, exact.detach(), LEAST[dtype])
-        close(dx, own.grad, LEAST[dtype])
+        if kind == "max":  # the gradient of a mean is made by tables
+            (dx,) = launch(gpu, f"{name}_dx", [(image.size, dtype)], [g, *positions], (sizes[kind],))
+            close(dx, own.grad, LEAST[dtype])
 
 
 def test_the_last_nan_of_a_window_wins() -> None:
