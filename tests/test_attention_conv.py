@@ -322,6 +322,13 @@ ERRORS: list[tuple[type[Exception], str, Callable]] = [
 ]
 
 
+def test_pools_may_give_nothing() -> None:
+    x = fp.tensor(draw(2, 4, 3, 6), requires_grad=True)
+    y = F.adaptive_avg_pool2d(x, (0, 2))
+    assert y.shape == (2, 4, 0, 2)
+    assert not y.sum().backward()[x].numpy().any()
+
+
 @pytest.mark.parametrize("many", [1, 200])
 def test_few_numbers_are_pooled_at_once_as_many_are_axis_by_axis(many: int) -> None:
     x = fp.tensor(draw(many, 2, 4, 3, 6), requires_grad=True)

@@ -131,7 +131,7 @@ def substituted(a, b, upper=False, unit=False, turned=False, right=False):
         return on_host("solve_triangular", lapack_triangle, (a, b), (b.shape,), upper, unit, turned, right)
     zeros, strides = like(a, a.shape[:-2], int64), (*((1, n) if turned != right else (n, 1)), *((1, n) if right else (m, 1)))
     over_rows(substitute_row, (y, zeros), (a, b), n * m, (upper != (turned != right), unit, n, m, *strides))
-    if not unit:
+    if y.size and not unit:
         require_none("solve_triangular", "Singular matrix", a, zeros)
     return y
 

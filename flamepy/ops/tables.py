@@ -93,7 +93,7 @@ def table_of(kind: Kind) -> Table:
         return in_15_bits(table_of(numbers[0]))
     if numbers[1] >= 1 << 31:  # else rows would be made without an end
         raise ShapeError(f"size: out of reach: {numbers[1]} places along an axis. Use a smaller one.")
-    columns, weights = zip(*MATRICES[name](*numbers), strict=True)
+    columns, weights = [*zip(*MATRICES[name](*numbers), strict=True)] or ((), ())
     counts = [*map(len, columns)]
     each = [[w] * n if isinstance(w, float) else w for w, n in zip(weights, counts, strict=True)]
     flat, shares = np.fromiter(chain.from_iterable(columns), np.int64), np.fromiter(chain.from_iterable(each), float64)

@@ -251,7 +251,8 @@ def avg_pool2d(F, outs, ins, consts):
 def mixed(F, outs, ins, consts):
     """y[o, j, i] = the sum over t of weights[t] * x[o, columns[t], i], t from starts[j] to starts[j + 1]."""
     (y,), (x, starts, columns, weights), (n, rows, inner) = outs, ins, consts
-    y, x = y.reshape(-1, rows, inner), x.reshape(-1, n, inner)
+    y = y.reshape(-1, rows, inner)
+    x = x.reshape(len(y), n, inner)
     for j in range(rows):
         own = slice(starts[j], starts[j + 1])
         y[:, j] = total_of(weights[own, None] * x[:, columns[own]], 1)
