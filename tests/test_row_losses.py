@@ -136,6 +136,54 @@ def test_cross_entropy_of_pictures_and_of_one_row() -> None:
     close(loss.backward()[q], cross_entropy_oracle(q.numpy()[None], np.array([3]), "sum", -100, 0.0)[1][0])
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("size", [(2, 3, 3, 7), (1, 5, 13, 31), (2, 40, 16)], ids=str)
+def test_cross_entropy_of_images_that_stay_as_they_lie(size: tuple[int, ...], dtype: Any) -> None:
+    """With a gradient and without, and replayed, the loss has the same bits. An ignored pixel may hold anything."""
+    n, classes, *area = size
+    x, ids, w = 3 * draw(*size, dtype=dtype), ids_of(classes, n, *area), (0.1 + draw(classes, seed=1) ** 2).astype(dtype)
+    ids.reshape(-1)[:3] = -1, 0, classes - 1
+    flat, line, tolerance = np.moveaxis(x, 1, -1).reshape(-1, classes).astype(F64), ids.reshape(-1), 3e-6 if dtype == F32 else 1e-12
+    lse = np.log(np.exp(flat).sum(1))
+    x.reshape(n, classes, -1)[0, :, 0] = np.nan
+    for (reduction, ignore, smoothing), (weight, z) in itertools.product([(r, -1, s) for r, _, s in OPTIONS[::2]], ((None, 0.0), (w, 0.1))):
+        logp, target, keep = distribution(flat, line, ignore, smoothing)
+        target, own = target * (1 if weight is None else weight), keep * (1.0 if weight is None else weight.astype(F64)[line])
+        divisor = own.sum() if reduction == "mean" else 1.0
+        each = (-(target * logp).sum(1) + z * own * lse**2) / divisor
+        dx = (np.exp(logp) * (target.sum(1) + 2 * z * own * lse)[:, None] - target) / divisor
+        options: Any = {"ignore_index": ignore, "label_smoothing": smoothing, "z_loss": z, "reduction": reduction}
+        p, g = leaf(x), draw(n, *area, seed=2, dtype=dtype) if reduction == "none" else np.ones((), dtype)
+        loss = F.cross_entropy(p, ids, weight, **options)
+        close(loss, each.reshape(ids.shape) if reduction == "none" else each.sum(), tolerance * 5)
+        got = loss.backward(fp.tensor(g))[p].numpy()
+        close(np.moveaxis(got, 1, -1), dx.reshape(n, *area, classes) * g[..., None], tolerance * 5)
+        assert untracked(p, ids, weight, **options).numpy().tobytes() == loss.numpy().tobytes()
+    captured = fp.capture(lambda x: F.cross_entropy(x, ids, weight, **options).backward(fp.tensor(g))[x])
+    for _ in range(3):
+        assert captured(p).numpy().tobytes() == got.tobytes()
+
+
+def test_the_second_derivative_at_images() -> None:
+    """The oracle is the Hessian times a vector: p * (v - sum(p * v)) at each pixel."""
+    x, v, ids = draw(2, 3, 4, 5), draw(2, 3, 4, 5, seed=1), ids_of(3, 2, 4, 5)
+    p, y = leaf(x), np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    share = 1 / (40 - (ids == 1).sum()) * (ids != 1)[:, None]
+    g = F.cross_entropy(p, ids, ignore_index=1, label_smoothing=0.1).backward(create_graph=True)[p]
+    close((g * v).sum().backward()[p], share * y * (v - (y * v).sum(1, keepdims=True)), 1e-10)
+    w = np.array([0.5, 2.0, 1.0])
+    for reduction in ("none", "mean"):
+        assert fp.gradcheck(lambda x: F.cross_entropy(x, ids, w, label_smoothing=0.1, z_loss=0.1, reduction=reduction), (p,))
+
+
+@CPU_ONLY  # counts the CPU's launches
+def test_images_are_not_turned_for_their_loss(launched: list[str]) -> None:
+    p, ids = leaf(draw(2, 3, 4, 5, dtype=F32)), fp.tensor(ids_of(3, 2, 4, 5))
+    launched.clear()
+    F.cross_entropy(p, ids)
+    assert launched == ["check_pieces", "beside", "batch_loss"]
+
+
 def test_all_ignored() -> None:
     p = leaf(draw(4, 3))
     ids = np.full(4, -100)
@@ -185,7 +233,7 @@ def test_cross_entropy_goes_over_the_logits_once(launched: list[str]) -> None:
         p, ids = leaf(draw(6, classes, dtype=F32)), fp.tensor(ids_of(classes, 6))
         launched.clear()
         loss = F.cross_entropy(p, ids)
-        assert launched == ["check_ids", loop, "batch_loss"]
+        assert launched == ["check_pieces", loop, "batch_loss"]
         launched.clear()
         grads = loss.backward()
         assert not launched  # the cotangent is a 1 that was made before
@@ -218,9 +266,9 @@ def test_without_a_gradient_nothing_is_kept_for_it() -> None:
         del kept
 
 
-def untracked(x: Any, ids: Any) -> Any:
+def untracked(x: Any, *args: Any, **options: Any) -> Any:
     with fp.no_grad():
-        return F.cross_entropy(x, ids)
+        return F.cross_entropy(x, *args, **options)
 
 
 def test_a_second_backward_gives_the_same_gradient() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..backend.formula.row_words import RUN
+from ..core.dtypes import FULL
 from ..core.errors import DTypeError, ShapeError
 from ..core.op import share
 from ..core.ops.copy import cast
@@ -14,6 +16,7 @@ from ..core.tensor import Tensor
 from ..dtypes import INTEGERS, int64, is_number
 
 REDUCTIONS = ("none", "mean", "sum")
+FEW = 16  # rows side by side that fill a vector
 
 
 def unknown_reduction(name: str, reduction: str) -> ValueError:
@@ -50,9 +53,10 @@ def checked(ids: Any, text: str, classes: int, ignore: int | None = None) -> tup
     return share(ids, (ids.size,)), check_ids(ids, 0, classes, text, ignore)
 
 
-def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
+def classes_last(name: str, x: Any, ids: Any, beside: bool = False) -> tuple[Any, tuple[int, ...]]:
     """Logits (N, ..., C), (N, C, d1, ...) or (C,), which the shape of the ids says, as (rows, C); and the shape that the ids should have.
-    Raises ShapeError where it could be both."""
+    `beside`: the second form may stay as it lies, (N, C, d1 * ...), where the device takes rows side by side. Raises ShapeError where it
+    could be both."""
     if not x.ndim:
         raise ShapeError(f"{name}: logits have no class axis: shape {x.shape}. Use (rows, classes).")
     shape = x.shape[:-1]
@@ -64,15 +68,18 @@ def classes_last(name: str, x: Any, ids: Any) -> tuple[Any, tuple[int, ...]]:
                 "(rows, classes): x.reshape(-1, x.shape[-1]), after x.permute(...) where they are second; and ids.reshape(-1)."
             )
         if shape != ids.shape:
+            area = math.prod(x.shape[2:])
+            if beside and area >= FEW and x.device.beside and 0 < x.shape[1] <= RUN and x.dtype in FULL:
+                return reshape(x, (x.shape[0], x.shape[1], area)), second
             x, shape = permute(x, (0, *range(2, x.ndim), 1)), second
     return x if x.ndim == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])), shape
 
 
 def class_weights(name: str, weight: Any, x: Any) -> Any:
-    """The weights as a Tensor, typed as numbers of x (rows, classes) are computed in; None where there are none. Raises ShapeError."""
+    """The weights as a Tensor, typed as numbers of x (rows, classes, ...) are computed in; None where there are none. Raises ShapeError."""
     if weight is None:
         return None
     weight = Tensor.of(name, weight, x.device)
-    if weight.shape != x.shape[1:]:
-        raise ShapeError(f"{name}: not a weight for each class: weight {weight.shape}, classes {x.shape[1:]}. Give one for each.")
+    if weight.shape != x.shape[1:2]:
+        raise ShapeError(f"{name}: not a weight for each class: weight {weight.shape}, classes {x.shape[1:2]}. Give one for each.")
     return weight if weight.dtype == x.spec.computed else weight.to(x.spec.computed)

@@ -32,15 +32,15 @@ from .widening import narrowed, widened
 # ---- class ids, row by row -------------------------------------------------------------------------------------------------------
 @custom(inputs=3, kind="as is", title="cross_entropy", internal=True)
 def row_cross_entropy(x, ids, weight, text="", smoothing=0.0, z_loss=0.0, ignore=-100, reduction="mean", *, tracked=()):
-    """-log softmax(x)[id] of each row of x (rows, classes), mixed with the mean over classes by `smoothing`, and z_loss times the square
-    of logsumexp(x); 0 where ignored. `weight`: what each class counts, or None; no gradient reaches it.
+    """-log softmax(x)[id] of each row of x (rows, classes), or of each column of (N, classes, columns), mixed with the mean over classes
+    by `smoothing`, and z_loss times the square of logsumexp(x); 0 where ignored. `weight`: what each class counts, or None; no gradient
+    reaches it.
     `text`: what check_ids() says of an id that is no class. Where x is tracked its gradient is made in the same pass and kept."""
-    rows, cols = x.shape
-    losses, dx = row_losses(x), like(x) if any(tracked) else None
+    losses, dx = row_losses(x, ids), like(x) if any(tracked) else None
     ids, found = counted(x, ids, weight, text, ignore, reduction)
     if x.size:
-        consts = (number(float(smoothing), x.dtype), number(float(z_loss), x.dtype), ignore, reduction == "mean", rows, cols)
-        launch("row", cross_entropy_row, (losses, dx), (x, ids, found, weight), consts)
+        consts = (number(float(smoothing), x.dtype), number(float(z_loss), x.dtype), ignore, reduction == "mean", ids.size, *x.shape[1:])
+        launch("row" if x.ndim == 2 else "beside", cross_entropy_row, (losses, dx), (x, ids, found, weight), consts)
     return batch_loss(losses, found, reduction), {"dx": dx, "found": found}
 
 
@@ -51,20 +51,32 @@ def row_cross_entropy_dx(g, dx, ids, weight, found, reduction):  # those from id
 
 def times(dx: Any, g: Any, reduction: str) -> Any:
     """A gradient of rows that was made before, times the cotangent."""
-    return dx if g.unit else mul(dx, reshape(g, (g.size, 1)) if reduction == "none" else g)
+    return dx if g.unit else mul(dx, reshape(g, (dx.shape[0], 1, *dx.shape[2:])) if reduction == "none" else g)
 
 
 @row_cross_entropy.graph
 def row_cross_entropy_ddx(g, dx, ids, weight, found, as_x, smoothing, z_loss, ignore, reduction):
     """The logits are gone, but the kept gradient tells their softmax, and its logarithm does in their place. With a z-loss each row of
     the gradient adds up to more than the target's, by which it tells their logsumexp."""
+    shape, dx = dx.shape, in_rows(dx)
     target, share, own = targets(ids, found, weight, dx, smoothing, ignore, reduction)
     y, far = add(dx / where(eq(share, 0), 1.0, share), target), 0.0
     whole = sum_op(y, axis=1, keepdims=True)
     if z_loss:
         far = sub(whole, sum_op(target, axis=1, keepdims=True)) / mul(where(eq(own, 0), 1.0, own), 2.0 * z_loss)
     y = div(y, where(eq(whole, 0), 1.0, whole))
-    return gradient_of(g, as_x(log_op(clamp(y, min=1e-30)) + far), target, share, own, z_loss, reduction)
+    x = in_rows(as_x(laid(log_op(clamp(y, min=1e-30)) + far, shape)))
+    return laid(gradient_of(g, x, target, share, own, z_loss, reduction)[0], shape), None, None
+
+
+def in_rows(x: Any) -> Any:
+    """Columns (N, classes, columns) as rows (N * columns, classes); rows as they are."""
+    return x if x.ndim == 2 else reshape(permute(x, (0, 2, 1)), (x.shape[0] * x.shape[2], x.shape[1]))
+
+
+def laid(rows: Any, shape: tuple[int, ...]) -> Any:
+    """in_rows() the other way."""
+    return rows if len(shape) == 2 else permute(reshape(rows, (shape[0], shape[2], shape[1])), (0, 2, 1))
 
 
 def targets(ids: Any, found: Any, weight: Any, like: Any, smoothing: float, ignore: int, reduction: str) -> tuple[Any, Any, Any]:
@@ -94,7 +106,7 @@ def half_cross_entropy(x, ids, weight, text="", smoothing=0.0, z_loss=0.0, ignor
     """row_cross_entropy of 16-bit logits, which is float32: backward makes the gradient. Kept, 1 / rows of it would vanish in 16 bits, or
     cost 32."""
     rows, cols = x.shape
-    losses, kept = row_losses(x), like(x, (rows, 2), float32)
+    losses, kept = row_losses(x, ids), like(x, (rows, 2), float32)
     ids, found = counted(x, ids, weight, text, ignore, reduction)
     if x.size:
         consts = (number(float(smoothing), float32), number(float(z_loss), float32), ignore, rows, cols)
@@ -126,9 +138,9 @@ def counted(x: Any, ids: Any, weight: Any, text: str, ignore: int, reduction: st
     return ids, found
 
 
-def row_losses(x: Any) -> Any:
+def row_losses(x: Any, ids: Any) -> Any:
     """A loss for each row, to be filled in; zeros where there are no classes, since then all ids are ignored."""
-    losses = like(x, x.shape[:1], x.spec.computed)
+    losses = like(x, (ids.size,), x.spec.computed)
     if losses.size and not x.size:
         launch("fill", None, (losses,), (), (x.spec.computed.type(0),))
     return losses
@@ -167,8 +179,8 @@ def cross_entropy(
         if ignore_index >= 0:
             raise ValueError(f"cross_entropy: no ids to ignore among probabilities: ignore_index={ignore_index}. Multiply them by 0.")
         return soft_cross_entropy(x, target, weight, label_smoothing, z_loss, reduction)
-    rows, shape = classes_last("cross_entropy", x, target)
-    ids, text = class_ids("cross_entropy", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
+    rows, shape = classes_last("cross_entropy", x, target, not getattr(weight, "requires_grad", False))
+    ids, text = class_ids("cross_entropy", target, x.device, shape, rows.shape[1], ignore_index, reduction)
     rows, ignore = rows if rows.dtype in FLOATS else cast(rows, float32), int(ignore_index)
     weight = class_weights("cross_entropy", weight, rows)
     if weight is not None and weight.requires_grad:
@@ -230,7 +242,7 @@ def soft_cross_entropy(x: Any, target: Any, weight: Any, smoothing: float, z_los
 @custom(inputs=3, kind="as is", title="nll_loss", internal=True)
 def row_nll(x, ids, weight, text="", ignore=-100, reduction="mean"):
     """-x[id] of each row of x (rows, classes), 0 where ignored. weight, text: as in row_cross_entropy."""
-    losses, (ids, found) = row_losses(x), counted(x, ids, weight, text, ignore, reduction)
+    losses, (ids, found) = row_losses(x, ids), counted(x, ids, weight, text, ignore, reduction)
     if x.size:
         launch("row", nll_row, (losses,), (x, ids, weight), (ignore, x.shape[1], x.shape[0], 1))
     return batch_loss(losses, found, reduction), {"found": found}

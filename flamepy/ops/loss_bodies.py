@@ -25,7 +25,7 @@ from ..backend.formula.row_words import (
 )
 from ..backend.formula.words import fmax
 from ..core.words import INF, exp_down, log, real, select
-from .rows import numbers
+from .rows import each_column, higher, numbers
 
 
 def kept_sum(e, x, top, cols):
@@ -167,6 +167,16 @@ def cross_entropy_row(r, loss, dx, x, ids, found, weight, smoothing, z, ignore, 
         loss[r] = value
 
 
+def losses_and_factors(many, tops, totals, gaps, counts, usual, weight, scale, smoothing, z, cols):
+    """Of each row what the loss has beside the id's own logit goes into gaps, and what the gradient has of the softmax into totals."""
+    for r in range(many):
+        whole = target_sum(counts[r], usual, weight, smoothing)
+        gaps[r] = (gaps[r] * smoothing / real(cols) if smoothing != 0.0 else 0.0) + whole * log(totals[r])
+        if z != 0.0:
+            gaps[r] += z * (tops[r] + log(totals[r])) * (tops[r] + log(totals[r])) * counts[r]
+        totals[r] = scale / totals[r] * growth(tops[r], totals[r], whole, z, counts[r])
+
+
 def cross_entropy_rows(first, loss, dx, x, ids, found, weight, smoothing, z, ignore, mean, rows, cols):
     """cross_entropy_row for the TOGETHER rows from `first` on, of which some may be missing: a vector has one number of each of them."""
     e, tops, totals, gaps = line_space(x), run_space(x)[:TOGETHER], run_space(x)[:TOGETHER], run_space(x)[:TOGETHER]
@@ -186,12 +196,7 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, weight, smoothing, z, ign
             gaps[r] += (tops[r] - column[r]) * times
             column[r] = exp_down(column[r] - tops[r])
             totals[r] += column[r]
-    for r in range(TOGETHER):
-        whole = target_sum(counts[r], usual, weight, smoothing)
-        gaps[r] = (gaps[r] * smoothing / real(cols) if smoothing != 0.0 else 0.0) + whole * log(totals[r])
-        if z != 0.0:
-            gaps[r] += z * (tops[r] + log(totals[r])) * (tops[r] + log(totals[r])) * counts[r]
-        totals[r] = scale / totals[r] * growth(tops[r], totals[r], whole, z, counts[r])
+    losses_and_factors(TOGETHER, tops, totals, gaps, counts, usual, weight, scale, smoothing, z, cols)
     if dx is not None:
         for j in range(cols):
             column, line, times = e[j * TOGETHER : j * TOGETHER + TOGETHER], dx[first * cols + j :], of_class(weight, j)
@@ -208,7 +213,41 @@ def cross_entropy_rows(first, loss, dx, x, ids, found, weight, smoothing, z, ign
                 dx[element(at + j)] = 0.0
 
 
-cross_entropy_row.together = cross_entropy_rows  # type: ignore[attr-defined]
+def cross_entropy_beside(first, many, loss, dx, x, ids, found, weight, smoothing, z, ignore, mean, rows, cols, apart):
+    """cross_entropy_row for rows side by side: see rows.py. The exponentials are written with a gradient and without, for the same bits."""
+    tops, totals, gaps, counts = run_space(x)[:many], run_space(x)[:many], run_space(x)[:many], run_space(x)[:many]
+    spare, scale, r = run_space(x)[:many], mean_share(found, mean), first // (cols * apart) * apart + first % apart
+    loss, ids = loss[r : r + many], ids[r : r + many]
+    for i in range(many):
+        tops[i], totals[i], gaps[i] = -INF, 0.0, 0.0
+    each_column(higher, None, x, None, tops, totals, first, cols, apart)
+    for j in range(cols):
+        at, times = first + j * apart, of_class(weight, j)
+        column, e = x[at : at + many], spare if dx is None else dx[at : at + many]
+        for i in range(many):
+            gaps[i] += (tops[i] - column[i]) * times
+            value = exp_down(column[i] - tops[i])
+            e[i] = value
+            totals[i] += value
+    for i in range(many):
+        own = class_of(ids, i, cols)
+        counts[i], spare[i] = of_class(weight, own), x[element(first + own * apart + i)]
+    usual = mean_weight(weight, smoothing, cols)
+    losses_and_factors(many, tops, totals, gaps, counts, usual, weight, scale, smoothing, z, cols)
+    for i in range(many):
+        kept = ids[i] != ignore
+        loss[i] = select(kept, (1.0 - smoothing) * (tops[i] - spare[i]) * counts[i] + gaps[i], 0.0)
+        gaps[i], counts[i] = select(kept, 1.0, 0.0), select(kept, scale * (1.0 - smoothing) * counts[i], 0.0)
+    if dx is not None:
+        for j in range(cols):
+            e, spread = dx[first + j * apart :], scale * smoothing / real(cols) * of_class(weight, j)
+            for i in range(many):
+                e[i] = select(gaps[i] == 0.0, 0.0, e[i] * totals[i] - spread)
+        for i in range(many):
+            dx[element(first + class_of(ids, i, cols) * apart + i)] -= counts[i]
+
+
+cross_entropy_row.together, cross_entropy_row.beside = cross_entropy_rows, cross_entropy_beside  # type: ignore[attr-defined]
 
 
 def half_cross_entropy_row(r, loss, kept, x, ids, weight, smoothing, z, ignore, rows, cols):

@@ -48,7 +48,7 @@ def along_axis(name: str, body: Any, axis: int, *xs: Any) -> Any:
     if inner > 1 and 0 < cols <= RUN and xs[0].device.beside and not any([x.dtype in HALF for x in xs]):
         y = like(xs[0])
         if y.size:
-            launch("beside", body, (y,), (*xs, None)[:2], (cols, inner))
+            launch("beside", body, (y,), (*xs, None)[:2], (y.size // cols, cols, inner))
         return y
     if inner > 1:  # as matrices: turned block by block, and faster than two axes of many
         xs = tuple([transpose(x.reshape((math.prod(shape[:a]), cols, inner)), 1, 2) for x in xs])
@@ -162,7 +162,7 @@ def softmax_dx_run(first, cols, dx, g, y, dot):
         dx[j] = y[j] * (g[j] - dot)
 
 
-def softmax_beside(first, many, y, x, _, cols, apart):
+def softmax_beside(first, many, y, x, _, rows, cols, apart):
     top, total = run_space(x)[:many], run_space(x)[:many]
     tops_and_totals(y, x, top, total, first, cols, apart)
     each_column(shared, y, x, None, top, total, first, cols, apart)
@@ -173,7 +173,7 @@ def shared(y, x, z, top, total):
         y[i] /= total[i]
 
 
-def softmax_dx_beside(first, many, dx, g, y, cols, apart):
+def softmax_dx_beside(first, many, dx, g, y, rows, cols, apart):
     total = run_space(g)[:many]
     totals(g, y, total, first, cols, apart)
     each_column(softmax_dx_column, dx, g, y, total, total, first, cols, apart)
@@ -222,7 +222,7 @@ def log_softmax_dx_run(first, cols, dx, g, y, total):
         dx[j] = g[j] - exp_down(y[j]) * total
 
 
-def log_softmax_beside(first, many, y, x, _, cols, apart):
+def log_softmax_beside(first, many, y, x, _, rows, cols, apart):
     top, total = run_space(x)[:many], run_space(x)[:many]
     tops_and_totals(None, x, top, total, first, cols, apart)
     for i in range(many):
@@ -235,7 +235,7 @@ def log_column(y, x, z, top, shift):
         y[i] = (x[i] - top[i]) - shift[i]
 
 
-def log_softmax_dx_beside(first, many, dx, g, y, cols, apart):
+def log_softmax_dx_beside(first, many, dx, g, y, rows, cols, apart):
     total = run_space(g)[:many]
     totals(g, None, total, first, cols, apart)
     each_column(log_softmax_dx_column, dx, g, y, total, total, first, cols, apart)

@@ -120,12 +120,14 @@ def rows_together(part, *args):
 
 
 @loop
-def beside(part, out, x, y, cols, apart):
-    """F(first, many, out, x, y, cols, apart) for rows of `cols` numbers that are `apart`, SIDE neighbouring ones at once."""
+def beside(part, *args):
+    """F(first, many, *args) for rows of `cols` numbers that are `apart`, SIDE neighbouring ones at once. The last three arguments are
+    rows, cols and apart."""
+    cols, apart = args[-2], args[-1]
     blocks = (apart + SIDE - 1) // SIDE
-    for t in tasks(part, out.size // (cols * apart) * blocks):
+    for t in tasks(part, args[-3] // apart * blocks):
         low = t % blocks * SIDE
-        F(t // blocks * cols * apart + low, min(SIDE, apart - low), out, x, y, cols, apart)
+        F(t // blocks * cols * apart + low, min(SIDE, apart - low), *args)
 
 
 @loop
@@ -138,7 +140,7 @@ def rows_turned(part, out, x, y, cols):
         turn_matrix(many, cols, x, start, cols, x_side, 0, many)
         if y is not None:
             turn_matrix(many, cols, y, start, cols, y_side, 0, many)
-        F(0, many, out_side, x_side, None if y is None else y_side, cols, many)
+        F(0, many, out_side, x_side, None if y is None else y_side, many, cols, many)
         turn_matrix(cols, many, out_side, 0, many, out, start, cols)
 
 
@@ -190,5 +192,5 @@ def row_launcher(go, outs, ins, *consts):
 
 
 @launcher(name="beside")
-def beside_launcher(go, outs, ins, cols, apart):
-    go(beside, outs, ins, (cols, apart), formula=go.formula.beside)
+def beside_launcher(go, outs, ins, *consts):
+    go(beside, outs, ins, consts, work=consts[-3] * consts[-2], formula=go.formula.beside)
