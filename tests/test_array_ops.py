@@ -326,14 +326,19 @@ def test_distances_of_points_one_by_one(device, p):
     assert device == "cuda" or fp.gradcheck(lambda x, y: fp.cdist(x[:, :2], y[4:], p), (x, y), order=2)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i4"])
-def test_extremes_of_a_long_line_so_far(dtype):
-    x = np.random.default_rng(0).integers(-500, 500, 3000).astype(dtype)
-    x[:40] = np.sort(x[:40])
-    if dtype == "f4":
-        x[2001] = x[2500] = NAN
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i8"])
+@pytest.mark.parametrize("lines", [1, 5])
+def test_extremes_of_long_lines_so_far(dtype, lines):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-50, 50, (lines, 1001))
+    x[:, :200] = np.sort(x[:, :200])
+    x[:, 300:500] = np.linspace(0, 100, 200) + rng.integers(0, 20, 200)
+    x = (x if lines == 1 else np.concatenate([x, -x])).astype(dtype)
+    if dtype[0] == "f":
+        x[-1, 701] = x[-1, 900] = NAN
     for f, best in ((fp.cummax, np.maximum), (fp.cummin, np.minimum)):
-        values, indices = f(fp.tensor(x))
-        assert np.array_equal(values.numpy(), best.accumulate(x), equal_nan=dtype == "f4")
-        hit = (x == values.numpy()) | ((x != x) & (values.numpy() != values.numpy()))
-        assert indices.tolist() == np.maximum.accumulate(np.where(hit, np.arange(3000), 0)).tolist()
+        values, indices = f(fp.tensor(x), 1)
+        so_far = best.accumulate(x, 1)
+        assert np.array_equal(values.numpy(), so_far, equal_nan=dtype[0] == "f")
+        hit = (x == so_far) | ((x != x) & (so_far != so_far))
+        assert np.array_equal(indices.numpy(), np.maximum.accumulate(np.where(hit, np.arange(1001), 0), 1))

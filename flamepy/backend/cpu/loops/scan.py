@@ -10,9 +10,9 @@ from ...base import Buffer
 from ...formula.row_words import wide
 from ..runtime.family import launcher, loop
 from ..runtime.parallel import tasks
-from ..runtime.workspace import COLUMNS
+from ..runtime.workspace import COLUMNS, block_space
 from .maps import F, at
-from .runs import fill_run
+from .runs import copy_run, fill_run
 
 
 @loop
@@ -71,19 +71,44 @@ def scan_sums(part, out, b, n, reverse, q):
 
 @loop
 def scan_places(part, out, x, n, p, q):
-    """scan_lines() for an F that keeps the number p and its place q, or takes the next ones: a stretch that has none to take is filled."""
+    """scan_lines() for an F that keeps the number p and its place q, or takes the next ones: a stretch that has none to take is filled, one
+    that takes all counts. In others each number is joined with the one before it, then with the one two before it, four, and so on."""
+    space = block_space(x)
+    v, w, i, j = space[:ROOM], space[ROOM : 2 * ROOM], space[2 * ROOM : 3 * ROOM], space[3 * ROOM : 4 * ROOM]
+    fill_run(space[: 2 * ROOM], p)  # the numbers before a stretch: F takes what follows them
     for t in tasks(part, out.size // n):
-        v, i = p, q
+        last, place = p, q
         for lo in range(0, n, STRETCH):
             hi = min(n, lo + STRETCH)
             own, run = out[t * n + lo : t * n + hi], x[t * n + lo : t * n + hi]
-            if taken(v, run, F) == 0:
-                fill_run(own, i)
+            many = taken(last, run, F)
+            if many == 0:
+                fill_run(own, place)
+            elif many == own.size and rising(run, F):
+                for k in range(own.size):
+                    own[k] = lo + k
+                last, place = run[own.size - 1], hi - 1
             else:
-                for j in range(own.size):
-                    if F(v, 0, run[j], 1)[1] == 1:
-                        v, i = run[j], lo + j
-                    own[j] = i
+                copy_run(v[STRETCH:], run)
+                for k in range(STRETCH):
+                    i[STRETCH + k] = k + 1  # in x's type, for vectors of as many numbers; 0 is what came before the stretch
+                v[STRETCH], i[STRETCH] = F(last, i.dtype.type(0), run[0], i.dtype.type(1))
+                for step in (1, 4, 16):
+                    join_run(w[STRETCH:], j[STRETCH:], v, i, step, F)
+                    join_run(v[STRETCH:], i[STRETCH:], w, j, 2 * step, F)
+                put_places(own, i[STRETCH:], lo - 1, place)
+                last, place = v[STRETCH + own.size - 1], own[own.size - 1]
+
+
+def join_run(to, places, v, i, step, f):
+    a, b, first, second = v[STRETCH - step :], v[STRETCH:], i[STRETCH - step :], i[STRETCH:]
+    for k in range(STRETCH):
+        to[k], places[k] = f(a[k], first[k], b[k], second[k])
+
+
+def put_places(out, i, first, place):
+    for k in range(out.size):
+        out[k] = first + np.int32(i[k]) if i[k] > 0 else place
 
 
 def taken(v, run, f):
@@ -91,6 +116,14 @@ def taken(v, run, f):
     for j in range(run.size):
         many += f(v, 0, run[j], 1)[1]
     return many
+
+
+def rising(run, f):
+    """Whether each number of a run is taken after the one before it."""
+    many, after = 1, run[1:]
+    for j in range(after.size):
+        many += f(run[j], 0, after[j], 1)[1]
+    return many == run.size
 
 
 def second(b, at_i, i):
@@ -123,12 +156,14 @@ def scan_row(out, ps, qs, a, b, start, i, f):
 
 
 # ---- launchers ----
-STRETCH, TOGETHER = 32, 4  # numbers of a line looked at together; lines that scan_lines() does at once, whatever the numbers are
+STRETCH, TOGETHER = 64, 4  # numbers of a line looked at together; lines that scan_lines() does at once, whatever the numbers are
+ROOM = 2 * STRETCH  # a stretch, and room for the numbers before it
+LONG = 320  # numbers of a line that are faster by stretches than four lines at once, if they have 4 bytes at most
 
 
 @launcher
 def scan(go, outs, ins, outer, n, inner, reverse, p, q):
-    if inner == 1 and outer < TOGETHER and ins[1] is None:
+    if inner == 1 and ins[1] is None and (outer < TOGETHER or (n >= LONG and go.dtype.itemsize <= 4)):
         go(scan_places, outs, ins[:1], (n, p, q))
     elif inner == 1 and outer < TOGETHER and not isinstance(ins[0], Buffer) and go.dtype != float64:
         go(scan_sums, outs, ins[1:], (n, bool(reverse), q))
