@@ -105,7 +105,7 @@ def below(name: str, n: int, m: int | None, k: int) -> np.ndarray:
     for size in (n, n if m is None else m):
         if not is_count(size):
             raise ShapeError(f"{name}: not a size: {size!r}. Use a whole number, 0 or more.")
-    return np.tri(n, m, checked_int(name, "k", k))
+    return np.tri(n, m, max(-n, min(n if m is None else m, checked_int(name, "k", k))))
 
 
 @routed

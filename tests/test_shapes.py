@@ -143,6 +143,9 @@ def test_triangles_by_their_places():
         assert fp.tri(3, 4, k).tolist() == np.tri(3, 4, k).tolist()
     x = fp.tensor(np.arange(9.0).reshape(3, 3))
     assert x[fp.tril_indices(3)].tolist() == [0.0, 3.0, 4.0, 6.0, 7.0, 8.0]
+    for k, far in ((2**63 - 1, 9), (-(2**63), -9), (2**70, 9)):  # what is added to them would be the smallest number
+        assert fp.tril(x, k).tolist() == np.tril(x.numpy(), far).tolist() and fp.triu(x, k).tolist() == np.triu(x.numpy(), far).tolist()
+        assert len(fp.tril_indices(3, k=k)[0]) + len(fp.triu_indices(3, k=k)[0]) == fp.tri(3, 3, k).sum().item() + 9 * (k < 0) == 9
     step = fp.capture(lambda x: x[fp.triu_indices(3)])
     assert [step(x + n).tolist() for n in range(3)] == [[n, n + 1, n + 2, n + 4, n + 5, n + 8] for n in range(3)]
 

@@ -88,9 +88,9 @@ def narrow(x: Any, axis: int, start: int, length: int) -> Any:
 def triangle(name: str, x: Any, diagonal: int, upper: bool) -> Any:
     if x.ndim < 2:
         raise ShapeError(f"{name}: needs a matrix: shape {x.shape}. Give it two axes or more.")
-    y = like(x)
-    if x.size:
-        launch("tri", None, (y,), (x,), (x.shape[-2], x.shape[-1], checked_int(name, "diagonal", diagonal), upper))
+    y, (rows, cols) = like(x), x.shape[-2:]
+    if x.size:  # diagonals farther off are as the last ones, and would run over
+        launch("tri", None, (y,), (x,), (rows, cols, max(-rows, min(cols, checked_int(name, "diagonal", diagonal))), upper))
     return y
 
 
