@@ -226,7 +226,8 @@ def test_replays_take_other_ids_and_check_them() -> None:
 @pytest.mark.parametrize("ignores", [True, False])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_check_ids(ignores: bool, compiled: bool) -> None:
-    kernel = bind(index_loops.check_ids, None, I64, DIALECT) if compiled else lambda _, *args: index_loops.check_ids((0, 1), *args)
+    pieces = index_loops.check_pieces
+    kernel = bind(pieces, None, I64, DIALECT) if compiled else lambda _, *args: pieces((0, 1), *args)
     for size, bad, seed in itertools.product((0, 1, 7, 100), (None, 0, -1), range(2)):
         ids = ids_of(6, size, seed=seed)
         if bad is not None and size:
@@ -234,7 +235,7 @@ def test_check_ids(ignores: bool, compiled: bool) -> None:
         if size > 2:
             ids[1] = -100
         found = np.zeros(3, I64)
-        kernel(1, found, ids, 0, 6, ignores, -100)
+        kernel(1, found, ids, size, 0, 6, ignores, -100)
         outside = [(i, v) for i, v in enumerate(ids.tolist()) if not (0 <= v < 6 or (ignores and v == -100))]
         assert tuple(found[:2]) == (outside[0] if outside else (-1, 0))
         assert found[2] == size - (ids == -100).sum() * ignores
