@@ -89,7 +89,7 @@ def scan_places(part, out, x, n, p, q):
                     own[k] = lo + k
                 last, place = run[own.size - 1], hi - 1
             else:
-                copy_run(v[STRETCH:], run)
+                copy_run(v[STRETCH : STRETCH + own.size], run)
                 for k in range(STRETCH):
                     i[STRETCH + k] = k + 1  # in x's type, for vectors of as many numbers; 0 is what came before the stretch
                 v[STRETCH], i[STRETCH] = F(last, i.dtype.type(0), run[0], i.dtype.type(1))
