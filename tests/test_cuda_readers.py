@@ -14,7 +14,9 @@ from numba import cuda, float32, int8
 from test_cuda_orders import START, run
 
 import flamepy as fp
+from flamepy.cuda.placing import machine
 from flamepy.emulator import EmulationError
+from flamepy.emulator.layout import LAST_PHASE
 
 emulate = fp.cuda.emulate
 # All warps read one word; warps meet the last one, which writes it: `all of them` (a count), or without one (its number).
@@ -75,3 +77,32 @@ def test_a_lane_in_the_middle_of_a_broadcast_is_a_reader(who: int) -> None:
         emulate(met_by_all_but_one, 1, 32, y, x, who, 1)
     with raises(fp.EmulationError, "race: thread 1 of block 0 writes", f"what thread {who} of block 0 read"):
         emulate(bytes_by_all_but_one, 1, 32, y.astype("i1"), x.astype("i1"), who, 0)
+
+
+def writes_what_two_read(y, x, ready, who):
+    b = cuda.blockIdx.x
+    if b < 2:
+        y[b] = x[0]
+        if b != who:
+            cuda.threadfence()
+        cuda.atomic.add(ready, 0, 1)
+    elif b == 2:
+        while cuda.atomic.add(ready, 0, 0) < 2:
+            pass
+        cuda.threadfence()
+        x[0] = 5
+
+
+@pytest.mark.parametrize("who", [2, 0, 1])
+@pytest.mark.parametrize("phase", [LAST_PHASE, LAST_PHASE >> 1], ids=["begins again", "far on"])
+def test_a_reader_of_an_earlier_block_counts_whenever_the_launch_comes(phase: int, who: int) -> None:
+    """Phases are numbered through all launches of a process: what is kept for each block is not found by them."""
+    y, x, ready = np.zeros(2, "f4"), np.ones(1, "f4"), np.zeros(1, "i4")
+    machine().memory.forget()
+    machine().phase = phase
+    if who == 2:
+        emulate(writes_what_two_read, 64, 1, y, x, ready, who)
+        assert y.tolist() == [1, 1] and x == 5
+    else:
+        with raises(fp.EmulationError, "race: thread 0 of block 2 writes", f"what thread 0 of block {who} read", "which is x[0]"):
+            emulate(writes_what_two_read, 64, 1, y, x, ready, who)

@@ -9,7 +9,7 @@ whoever writes.
 
 from . import layout
 from .runtime_check import group_of
-from .runtime_order import known, published
+from .runtime_order import block_of, known, published
 from .runtime_races import conflict, limits, met_before, tell, time_of
 from .runtime_words import inlined, peek64, plain, poke64, set_word, word
 
@@ -28,6 +28,11 @@ def rest_of(launch, at, to):
     """Where the next cell of a word is, though the first is free: cells of this launch are used again."""
     begun = word(group_of(launch, layout.GLOBAL), layout.FIRST) << layout.R_PHASE
     return peek64(to) & ~layout.FULL if peek64(at) >= begun else 0
+
+
+@inlined
+def not_fenced(launch, old):
+    return published(launch, block_of(launch, old >> layout.R_PHASE), old >> layout.R_THREAD & 1023) <= time_of(old)
 
 
 @plain
@@ -56,7 +61,7 @@ def add_readers(launch, warp, group, place, new, lanes):
             if free == 0:
                 free, free_to = at, to
         elif not mine and covers(old, new):
-            never = old < block and (loose == 0 or published(launch, old >> layout.R_PHASE, old >> layout.R_THREAD & 1023) <= time_of(old))
+            never = old < block and (loose == 0 or not_fenced(launch, old))
             if never or (loose == 0 and other >= 0 and other != apart):
                 return
             other = apart
