@@ -36,9 +36,19 @@ ELSEWHERE = spread({
     "select": "Index it: x[:, 3]", "split_with_sizes": "flamepy.split(x, sizes, axis)", "put": "flamepy.index_put(x, indices, values)",
     "hsplit": "flamepy.tensor_split(x, parts, 1)", "vsplit": "flamepy.tensor_split(x, parts, 0)", "is_nonzero": "bool(x)",
     "index_reduce": "flamepy.scatter_reduce(x, axis, index, src, reduce)", "is_complex conj": "There are no complex tensors",
+    "unique_consecutive": "Compare neighbours, x[1:] != x[:-1], or unique(x)", "block_diag": "Pad each with zeros, and cat() them",
+    "matrix_exp": "For a symmetric matrix: w, v = flamepy.linalg.eigh(x), then (v * w.exp()) @ v.mT",
 })  # fmt: skip
 # Functions of PyTorch's that are short in others, on tensors x and y (softplus and the like: methods too). tests/test_advice.py runs each.
-WRITTEN_OUT = {"equal": "flamepy.array_equal(x, y)"}
+WRITTEN_OUT = {
+    "equal": "flamepy.array_equal(x, y)", "fmax": "flamepy.where(x.isnan() | (y > x), y, x)",
+    "fmin": "flamepy.where(x.isnan() | (y < x), y, x)", "gcd": "numpy.gcd(x.numpy(), y.numpy())", "lcm": "numpy.lcm(x.numpy(), y.numpy())",
+    "cartesian_prod": "flamepy.stack([g.reshape(-1) for g in flamepy.meshgrid(x, y, indexing='ij')], -1)",
+    "trapezoid": "((x[1:] + x[:-1]) / 2).sum() (for one axis)", "vander": "x[:, None] ** flamepy.arange(x.size - 1, -1, -1)",
+    "cov": "(x - x.mean(1, keepdims=True)) @ (x - x.mean(1, keepdims=True)).T / (x.shape[1] - 1)",
+    "corrcoef": "(x - x.mean(1, keepdims=True)) @ (x - x.mean(1, keepdims=True)).T / x.shape[1] / flamepy.outer(x.std(1), x.std(1))",
+    "is_floating_point": "x.dtype in (flamepy.float32, flamepy.float64, flamepy.bfloat16, flamepy.float16)",
+}  # fmt: skip
 SHARED = {name: f"nn.functional.{name}(x, y)" for name in ("cosine_similarity", "pairwise_distance", "kl_div", "poisson_nll_loss")}
 # A row is one or several names and what to do; "Use" goes before what begins with no capital letter.
 ADVICE = {
