@@ -176,12 +176,45 @@ def test_the_second_derivative_at_images() -> None:
         assert fp.gradcheck(lambda x: F.cross_entropy(x, ids, w, label_smoothing=0.1, z_loss=0.1, reduction=reduction), (p,))
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("size", [(2, 3, 3, 7), (1, 5, 13, 31), (2, 300, 16)], ids=str)
+def test_nll_loss_of_images_that_stay_as_they_lie(size: tuple[int, ...], dtype: Any) -> None:
+    n, classes, *area = size
+    x, ids, w = draw(*size, dtype=dtype), ids_of(classes, n, *area), (0.1 + draw(classes, seed=1) ** 2).astype(dtype)
+    ids.reshape(-1)[:3] = -1, 0, classes - 1
+    x.reshape(n, classes, -1)[0, :, 0] = np.nan
+    hot = np.moveaxis(np.arange(classes) == ids[..., None], -1, 1)
+    for reduction, weight in itertools.product(("mean", "sum", "none"), (None, w)):
+        counts = hot * (np.ones(classes) if weight is None else w.astype(F64)).reshape(-1, *[1] * len(area))
+        counts /= counts.sum() if reduction == "mean" else 1
+        p, g = leaf(x), draw(n, *area, seed=2, dtype=dtype) if reduction == "none" else np.ones((), dtype)
+        loss = F.nll_loss(p, ids, weight, ignore_index=-1, reduction=reduction)
+        each = -np.where(hot, x, 0) * counts
+        close(loss, each.sum(1) if reduction == "none" else each.sum(), 1e-5 if dtype == F32 else 1e-12)
+        got = loss.backward(fp.tensor(g))[p].numpy()
+        close(got, -counts * (g[:, None] if g.ndim else g), 1e-6)
+    captured = fp.capture(lambda x: F.nll_loss(x, ids, w, ignore_index=-1, reduction="none").backward(fp.tensor(g))[x])
+    for _ in range(3):
+        assert captured(p).numpy().tobytes() == got.tobytes()
+
+
+def test_derivatives_of_nll_loss_at_images() -> None:
+    ids, p, v = ids_of(3, 2, 4, 5), leaf(draw(2, 3, 4, 5)), fp.tensor(draw(2, 3, 4, 5, seed=1))
+    for reduction in ("none", "mean"):
+        assert fp.gradcheck(lambda x: F.nll_loss(x * v, ids, np.array([0.5, 2.0, 1.0]), ignore_index=1, reduction=reduction), (p,))
+        assert fp.gradcheck(lambda x: F.nll_loss(x * x, ids, ignore_index=1, reduction=reduction), (p,), order=2)
+
+
 @CPU_ONLY  # counts the CPU's launches
 def test_images_are_not_turned_for_their_loss(launched: list[str]) -> None:
     p, ids = leaf(draw(2, 3, 4, 5, dtype=F32)), fp.tensor(ids_of(3, 2, 4, 5))
+    for op in (F.cross_entropy, F.nll_loss):
+        launched.clear()
+        loss = op(p, ids)
+        assert launched == ["check_pieces", "beside", "batch_loss"]
     launched.clear()
-    F.cross_entropy(p, ids)
-    assert launched == ["check_pieces", "beside", "batch_loss"]
+    loss.backward()
+    assert launched == ["beside"]
 
 
 def test_all_ignored() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..backend.formula.row_words import RUN
 from ..core.dtypes import FULL
 from ..core.errors import DTypeError, ShapeError
 from ..core.op import share
@@ -53,10 +52,10 @@ def checked(ids: Any, text: str, classes: int, ignore: int | None = None) -> tup
     return share(ids, (ids.size,)), check_ids(ids, 0, classes, text, ignore)
 
 
-def classes_last(name: str, x: Any, ids: Any, beside: bool = False) -> tuple[Any, tuple[int, ...]]:
+def classes_last(name: str, x: Any, ids: Any, beside: float = 0) -> tuple[Any, tuple[int, ...]]:
     """Logits (N, ..., C), (N, C, d1, ...) or (C,), which the shape of the ids says, as (rows, C); and the shape that the ids should have.
-    `beside`: the second form may stay as it lies, (N, C, d1 * ...), where the device takes rows side by side. Raises ShapeError where it
-    could be both."""
+    `beside`: the second form, of up to so many classes, may stay as it lies, (N, C, d1 * ...), where the device takes rows side by side.
+    Raises ShapeError where it could be both."""
     if not x.ndim:
         raise ShapeError(f"{name}: logits have no class axis: shape {x.shape}. Use (rows, classes).")
     shape = x.shape[:-1]
@@ -69,7 +68,7 @@ def classes_last(name: str, x: Any, ids: Any, beside: bool = False) -> tuple[Any
             )
         if shape != ids.shape:
             area = math.prod(x.shape[2:])
-            if beside and area >= FEW and x.device.beside and 0 < x.shape[1] <= RUN and x.dtype in FULL:
+            if area >= FEW and x.device.beside and 0 < x.shape[1] <= beside and x.dtype in FULL:
                 return reshape(x, (x.shape[0], x.shape[1], area)), second
             x, shape = permute(x, (0, *range(2, x.ndim), 1)), second
     return x if x.ndim == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])), shape

@@ -5,10 +5,12 @@ Beside the loss an op keeps what its gradient is made of: in float32 and float64
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from ..backend.formula.row_words import RUN
 from ..core.custom import custom
 from ..core.errors import ShapeError
 from ..core.inputs import common_dtype
@@ -179,7 +181,7 @@ def cross_entropy(
         if ignore_index >= 0:
             raise ValueError(f"cross_entropy: no ids to ignore among probabilities: ignore_index={ignore_index}. Multiply them by 0.")
         return soft_cross_entropy(x, target, weight, label_smoothing, z_loss, reduction)
-    rows, shape = classes_last("cross_entropy", x, target, not getattr(weight, "requires_grad", False))
+    rows, shape = classes_last("cross_entropy", x, target, 0 if getattr(weight, "requires_grad", False) else RUN)
     ids, text = class_ids("cross_entropy", target, x.device, shape, rows.shape[1], ignore_index, reduction)
     rows, ignore = rows if rows.dtype in FLOATS else cast(rows, float32), int(ignore_index)
     weight = class_weights("cross_entropy", weight, rows)
@@ -241,10 +243,12 @@ def soft_cross_entropy(x: Any, target: Any, weight: Any, smoothing: float, z_los
 # ---- log-probabilities ---------------------------------------------------------------------------------------------------------------
 @custom(inputs=3, kind="as is", title="nll_loss", internal=True)
 def row_nll(x, ids, weight, text="", ignore=-100, reduction="mean"):
-    """-x[id] of each row of x (rows, classes), 0 where ignored. weight, text: as in row_cross_entropy."""
+    """-x[id] of each row of x (rows, classes), or column of (N, classes, columns); 0 where ignored. The others: as in row_cross_entropy."""
     losses, (ids, found) = row_losses(x, ids), counted(x, ids, weight, text, ignore, reduction)
-    if x.size:
+    if x.size and x.ndim == 2:
         launch("row", nll_row, (losses,), (x, ids, weight), (ignore, x.shape[1], x.shape[0], 1))
+    elif x.size:
+        launch("beside", nll_row, (losses,), (x, ids, weight), (ignore, ids.size, *x.shape[1:]))
     return batch_loss(losses, found, reduction), {"found": found}
 
 
@@ -252,14 +256,15 @@ def row_nll(x, ids, weight, text="", ignore=-100, reduction="mean"):
 def row_nll_dx(g, ids, weight, found, shapes, ignore, reduction):
     dx = like(g, shapes[0])
     if dx.size:
-        launch("row", nll_dx_row, (dx,), (g, ids, found, weight), (ignore, reduction == "mean", reduction == "none", *shapes[0]))
+        consts = (ignore, reduction == "mean", reduction == "none", ids.size, *shapes[0][1:])
+        launch("row" if dx.ndim == 2 else "beside", nll_dx_row, (dx,), (g, ids, found, weight), consts)
     return dx, None, None
 
 
 @row_nll.graph
 def row_nll_ddx(g, ids, weight, found, shapes, ignore, reduction):
     target, share, _ = targets(ids, found, weight, like(g, shapes[0]), 0.0, ignore, reduction)
-    return neg(times(target * share, g, reduction)), None, None
+    return neg(times(laid(target * share, shapes[0]), g, reduction)), None, None
 
 
 @composed(home="both")
@@ -269,8 +274,8 @@ def nll_loss(x: Any, target: Any, weight: Any = None, *, ignore_index: int = -10
     >>> fp.nll_loss(fp.tensor([[-0.5, -1.5]]), [1]).item()
     1.5"""
     x, target = tensors_of("nll_loss", x, target)
-    rows, shape = classes_last("nll_loss", x, target)
-    ids, text = class_ids("nll_loss", target, x.device, shape, rows.shape[-1], ignore_index, reduction)
+    rows, shape = classes_last("nll_loss", x, target, 0 if getattr(weight, "requires_grad", False) else math.inf)
+    ids, text = class_ids("nll_loss", target, x.device, shape, rows.shape[1], ignore_index, reduction)
     rows, ignore = rows if rows.dtype in FLOATS else cast(rows, float32), int(ignore_index)
     weight = class_weights("nll_loss", weight, rows)
     if weight is not None and weight.requires_grad:

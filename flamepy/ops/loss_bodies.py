@@ -303,6 +303,31 @@ def nll_dx_row(r, dx, g, ids, found, weight, ignore, mean, each, rows, cols):
         line[own] = -(g[r if each else 0] * counts / real(found[found.size - 1]) if mean else g[r if each else 0] * counts)
 
 
+def nll_beside(first, many, loss, x, ids, weight, ignore, rows, cols, apart):
+    """nll_row for rows side by side: see rows.py."""
+    r = first // (cols * apart) * apart + first % apart
+    for i in range(many):
+        own = class_of(ids, element(r + i), cols)
+        value = -x[element(first + own * apart + i)] * of_class(weight, own)
+        loss[element(r + i)] = select(ids[element(r + i)] == ignore, 0.0, value)
+
+
+def nll_dx_beside(first, many, dx, g, ids, found, weight, ignore, mean, each, rows, cols, apart):
+    """nll_dx_row for rows side by side."""
+    share, r = run_space(dx)[:many], first // (cols * apart) * apart + first % apart
+    ids, g = ids[r : r + many], g[r : r + many] if each else g
+    for i in range(many):
+        counts = -(g[i if each else 0] * of_class(weight, class_of(ids, i, cols)))
+        share[i] = select(ids[i] == ignore, 0.0, counts / real(found[found.size - 1]) if mean else counts)
+    for j in range(cols):
+        line = dx[first + j * apart : first + j * apart + many]
+        for i in range(many):
+            line[i] = select(class_of(ids, i, cols) == j, share[i], 0.0)
+
+
+nll_row.beside, nll_dx_row.beside = nll_beside, nll_dx_beside  # type: ignore[attr-defined]
+
+
 # ---- margins ------------------------------------------------------------------------------------------------------------------------
 def short_by(x, own, j, margin):
     """How much the class `own` lacks to be so much better than class j; NaN passes."""

@@ -185,7 +185,7 @@ def row_launcher(go, outs, ins, *consts):
     rows, cols = consts[-2:]
     if cols <= NARROW and hasattr(go.formula, "together"):
         go(rows_together, outs, ins, consts, work=rows * cols, formula=go.formula.together)
-    elif hasattr(go.formula, "beside") and cols * (len(ins) + 1) <= TURNED and all([b.dtype == go.dtype for b in (*outs, *ins)]):
+    elif hasattr(go.formula, "beside") and cols * (len(ins) + 1) <= TURNED and all([b and b.dtype == go.dtype for b in (*outs, *ins)]):
         go(rows_turned, outs, (*ins, None)[:2], (cols,), work=rows * cols, formula=go.formula.beside)
     else:
         go(row, outs, ins, consts, work=rows * cols)
