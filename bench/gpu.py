@@ -43,7 +43,7 @@ def works() -> dict[str, Work]:
     found = [Work(k.name, 0, k.nbytes * CALLS, per=CALLS, ceiling="float32", against=("torch",)) for k in KERNELS.values()]
     found += [Work(p.name, p.flops * CALLS, per=CALLS, ceiling=p.ceiling, against=("torch",)) for p in PRODUCTS.values()]
     found += [Work(n.name, n.flops * CALLS, per=CALLS, ceiling="bf16", against=("torch",)) for n in NETWORKS.values()]
-    found += [Work(name, per=CALLS * SMALL, against=("torch",)) for name in SMALLS]
+    found += [Work(name, per=CALLS * SMALL, ceiling="float32", against=("torch",)) for name in SMALLS]
     # The gradient is read for the norm; then p, m, v are read and written and the gradient is read again.
     found.append(Work("adamw@124M", 0, 8 * 4 * optim.NUMBERS, ceiling="float32", against=("torch",)))
     found += [Work(name, flops(GPT2), modes=("replay",), ceiling="bf16") for name in GPTS if GPTS[name] is GPT2]

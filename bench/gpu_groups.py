@@ -160,7 +160,10 @@ def speed(gpu: Any) -> None:
 
 
 def main() -> None:
-    gpu: Any = fp.device("cuda")
+    try:
+        gpu: Any = fp.device("cuda")
+    except fp.FlameError as problem:
+        sys.exit(f"bench.gpu_groups: {problem}")
     gpu.driver.cc, gpu.driver.wgmma, gpu.driver.blas, gpu.driver.cudnn, matmul.BUSY = (9, 0), True, None, None, 1
     products(gpu, np.random.default_rng(0))
     attention(gpu)

@@ -31,6 +31,8 @@ class Sides:
         else:
             import torch
 
+            if not torch.cuda.is_available():
+                raise RuntimeError(f"PyTorch {torch.__version__} sees no GPU. Install its build for CUDA, or use --against none.")
             self.lib, self.F, self.device = torch, torch.nn.functional, "cuda"
 
     def put(self, array: np.ndarray, dtype: str = "float32", tracked: bool = False) -> Any:

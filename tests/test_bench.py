@@ -237,6 +237,12 @@ def test_a_tiny_step_from_end_to_end():
         assert line["busy"] or line["percent"] > 0
 
 
+def test_every_ceiling_is_one_that_is_measured():
+    for suite in map(work.suite_of, work.SUITES):
+        measured = work.suite_of(getattr(suite, "CONTROL", "control")).WORKS
+        assert {w.ceiling for w in suite.WORKS.values()} <= set(measured), suite
+
+
 def test_what_attention_and_convolution_on_a_gpu_are_compared_with_is_pytorchs():
     torch = pytest.importorskip("torch")
     from_gpu, gpu_networks = (import_module(f"{PACKAGE}.{n}") for n in ("gpu_works", "gpu_networks"))

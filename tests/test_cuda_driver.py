@@ -90,8 +90,9 @@ def test_what_a_launch_gives_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 Launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
-GIVEN = (1 << 63, 5, np.float32(1.5), np.float64(-2.5), np.int32(-7), np.int64(-8), np.uint64(9), np.bool_(True), 0)
-READ_AS = "u8", "u8", "f4", "f8", "i4", "i8", "u8", "?", "u8"
+Count = type("Count", (int,), {})  # as a tensor's size is
+GIVEN = (1 << 63, 5, Count(51), np.float32(1.5), np.float64(-2.5), np.int32(-7), np.int64(-8), np.uint64(9), np.bool_(True), 0)
+READ_AS = "u8", "u8", "u8", "f4", "f8", "i4", "i8", "u8", "?", "u8"
 
 
 def test_a_launch_is_a_function_of_c() -> None:
@@ -121,11 +122,11 @@ def test_a_launch_is_a_function_of_c() -> None:
         launch(*GIVEN)
     answers.append(0)
     assert DRIVER.fire.starter(0, 77, (1, 1, 1), 32, 0, 99, enqueue)(*range(193)) == "slow"  # too many for it
-    before = sys.getrefcount(GIVEN[2]), sys.getrefcount(None), sys.getrefcount(enqueue)
+    before = sys.getrefcount(GIVEN[3]), sys.getrefcount(None), sys.getrefcount(enqueue)
     for _ in range(1000):
         launch(*GIVEN)
     got.clear()
-    after = sys.getrefcount(GIVEN[2]), sys.getrefcount(None), sys.getrefcount(enqueue)
+    after = sys.getrefcount(GIVEN[3]), sys.getrefcount(None), sys.getrefcount(enqueue)
     assert all([abs(a - b) < 100 for a, b in zip(before, after, strict=True)])
     del launch
     assert sys.getrefcount(enqueue) < before[2]
@@ -142,6 +143,53 @@ def test_a_launch_lets_other_threads_run() -> None:
     after.set()
     thread.join()
     assert found == [None]
+
+
+def test_a_thread_speaks_to_the_gpu_it_asked_last_and_is_told_of_errors() -> None:
+    """Two GPUs take turns in a thread; another thread begins anew; what cuda-core raises, and a forked child, have an error of ours."""
+    said: list[int] = []
+    drivers: list[Any] = [object.__new__(DRIVER.Driver) for _ in range(2)]
+    for n, driver in enumerate(drivers):
+        driver.gpu = SimpleNamespace(set_current=lambda n=n: said.append(n))
+    for n in (0, 0, 1, 1, 0):
+        drivers[n].enter()
+    thread = threading.Thread(target=drivers[0].enter)
+    thread.start(), thread.join()
+    assert said == [0, 1, 0, 0]
+
+    def fails() -> None:
+        raise RuntimeError("CUDA_ERROR_NOT_INITIALIZED")
+
+    drivers[1].gpu = SimpleNamespace(set_current=fails)
+    with raises(DeviceError, "CUDA_ERROR_NOT_INITIALIZED", "A forked process has no GPU"):
+        drivers[1].enter()
+    DRIVER.THREAD.__dict__.clear()
+
+
+def test_a_graph_is_given_back_and_an_error_while_it_is_captured_is_told() -> None:
+    calls: list[str] = []
+
+    class Cu:
+        CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *given: calls.append(name) or (Code(0), 7)
+
+    driver: Any = object.__new__(DRIVER.Driver)
+    driver.cu, driver.handle, driver.enter = Cu(), 4, lambda: None
+    run = driver.capture(lambda: calls.append("enqueued"))
+    assert calls == ["cuStreamBeginCapture", "enqueued", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"]
+    run()
+    del run
+    assert calls[5:] == ["cuGraphLaunch", "cuGraphExecDestroy"]
+
+    def fails() -> None:
+        assert driver.capturing
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        driver.capture(fails)
+    assert calls[7:] == ["cuStreamBeginCapture", "cuStreamEndCapture"] and not driver.capturing
 
 
 def test_the_emulated_gpu_has_as_much_shared_memory_as_a_real_one() -> None:

@@ -54,10 +54,9 @@ def launch(go: Any, outs: Sequence[Any], ins: Sequence[Any], places: Any, own: C
     strides = tuple([tuple(layout[i + 1 : i + 4]) for i in (0, 4, 8, 12)])
     problem = Problem(backward, ins[-2].dtype, strides, tuple(sizes), scale, is_causal)
     starts = [layout[i] for i in (0, 4, 8, 12)]
-    if library is None or ins[-1] is not None or not library.takes(problem, starts, outs, ins):
-        own(outs, ins, *places)
-        return
-    call = library.chosen(go, problem, outs, ins, starts, lambda outs: own(outs, ins, *places))
+    call = None
+    if library is not None and ins[-1] is None and library.takes(problem, starts, outs, ins):
+        call = library.chosen(go, problem, outs, ins, starts, lambda outs: own(outs, ins, *places))
     if call is None:
         own(outs, ins, *places)
     else:
@@ -90,8 +89,8 @@ class Library(build.Chooser):
         whole = [d, e, *starts, *[stride for each in problem.strides for stride in each]]
         square = rows == keys or not problem.is_causal  # for others, what causal means is a matter of taste
         if problem.backward:
-            filled = sum([b.size for b in distinct(outs[:3])]) == batch * heads * (rows * d + keys * (d + e))
-            same = filled and ins[1].dtype == problem.dtype
+            size = sum([b.size for b in distinct(outs[:3])])
+            same = ins[1].dtype == problem.dtype and size == batch * heads * (rows * d + keys * (d + e))
         else:
             same = outs[0].dtype == problem.dtype
         return same and square and all(problem.sizes) and not any([n % WHOLE for n in whole]) and max(d, e) <= 128
@@ -220,6 +219,7 @@ class Call:
             device.stream.run(self.host, (outs[0], first, room), ins[:3], ())
 
     def execute(self, outs: Sequence[Buffer], ins: Sequence[Buffer], consts: Sequence[Any]) -> None:
+        self.library.driver.enter()
         q, k, v, y = self.starts
         offsets = [q, k, v, y, y, 0, q, k, v] if self.problem.backward else [q, k, v, y, 0]
         given = [b.data + at for b, at in zip((*ins, *outs[:-1]), offsets, strict=True)]

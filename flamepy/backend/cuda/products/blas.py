@@ -189,6 +189,7 @@ class Plan:
     def __call__(self, a: int, b: int, c: int, y: int, bias: int, aux: int) -> None:
         if self.problem.end == "sums":
             bias, aux = aux, 0
+        self.blas.driver.enter()
         with self.blas.lock:  # addresses of bias and aux are part of what the library keeps
             if (bias, aux) != self.places:
                 self.place(bias, aux)

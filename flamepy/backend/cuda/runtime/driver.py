@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -30,6 +31,7 @@ STAGED = 1 << 26  # bytes that go to the GPU through pages, at most
 LAUNCHES = 11000  # CUDA's release since which cuLaunchKernel is as it is called here, and older
 CUDA = 2  # what DLPack calls a GPU
 REMEDY = "FLAMEPY_CUDA=emulator runs without a GPU."
+THREAD = threading.local()  # `driver`: to whose GPU this thread speaks
 
 
 def checked(result: Sequence[Any], what: str) -> Any:
@@ -38,6 +40,15 @@ def checked(result: Sequence[Any], what: str) -> Any:
     if int(code) != 0:
         raise DeviceError(f"cuda: {what} failed: {code.name}. {REMEDY}")
     return rest[0] if len(rest) == 1 else rest
+
+
+def told(call: Callable[..., Any], *given: Any) -> None:
+    """A call of cuda-core. Raises DeviceError for its errors."""
+    try:
+        call(*given)
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        raise DeviceError(f"cuda: a launch failed, or one before it: {text}. A forked process has no GPU: use spawn. {REMEDY}") from error
 
 
 class Driver:
@@ -57,16 +68,14 @@ class Driver:
         self.stream = self.gpu.create_stream()
         self.handle = int(self.stream.handle)
         self.name, self.capturing = str(self.gpu.name), False
-        self.thread, self.lock = threading.local(), threading.Lock()
+        self.lock = threading.Lock()
         self.rings()
 
     def enter(self) -> None:
-        """Let this thread speak to the GPU: CUDA asks for it once in each."""
-        try:
-            self.thread.entered  # noqa: B018
-        except AttributeError:
-            self.gpu.set_current()
-            self.thread.entered = True
+        """Let this thread speak to this GPU: CUDA asks for it in each thread, and again after another GPU."""
+        if THREAD.__dict__.get("driver") is not self:
+            told(self.gpu.set_current)
+            THREAD.driver = self
 
     # ---- memory ----
     def rings(self) -> None:
@@ -96,8 +105,9 @@ class Driver:
         self.enter()
         nbytes, page = array.nbytes, page_of(array)
         if page is None and nbytes > STAGED:
+            # Not cuMemcpyHtoD, which may return before the numbers are there and does not hold back launches on this stream.
+            checked(self.cu.cuMemcpyHtoDAsync(address, array.ctypes.data, nbytes, self.handle), "upload")
             self.synchronize()
-            checked(self.cu.cuMemcpyHtoD(address, array.ctypes.data, nbytes), "upload")
             return
         if page is None and nbytes > RING // 4:
             array = self.pages.copy(array)
@@ -152,10 +162,12 @@ class Driver:
         return event
 
     def passed(self, event: Any) -> bool:
+        self.enter()
         code = self.cu.cuEventQuery(event)[0]
         return code.name != "CUDA_ERROR_NOT_READY" and checked((code,), "a launch before this") is not False
 
     def wait_for(self, event: Any) -> None:
+        self.enter()
         checked(self.cu.cuEventSynchronize(event), "a launch before this")
 
     def copy(self, to: int, address: int, nbytes: int) -> None:
@@ -185,7 +197,7 @@ class Driver:
 
         def enqueue(*values: Any) -> None:
             enter()
-            start(stream, config, function, *values)
+            told(start, stream, config, function, *values)
 
         return fire.starter(self.launching, int(function.handle), grid, threads, given, self.handle, enqueue)
 
@@ -196,17 +208,25 @@ class Driver:
         return int(checked(self.cu.cuGetProcAddress(b"cuLaunchKernel", LAUNCHES, flags), "cuLaunchKernel")[0])
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
-        """What enqueue() enqueues, as one graph that is launched by a call."""
+        """What enqueue() enqueues, as one graph that is launched by a call. Nothing may be loaded or allocated meanwhile."""
+        self.enter()
         cu = self.cu
         checked(cu.cuStreamBeginCapture(self.handle, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "capture")
         self.capturing = True
         try:
             enqueue()
         finally:
-            self.capturing = False
-            graph = checked(cu.cuStreamEndCapture(self.handle), "capture")
+            self.capturing, ended = False, cu.cuStreamEndCapture(self.handle)
+        graph = checked(ended, "capture")
         made = checked(cu.cuGraphInstantiate(graph, 0), "a graph")
-        return lambda: checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
+        checked(cu.cuGraphDestroy(graph), "a graph")
+
+        def launch() -> None:
+            self.enter()
+            checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
+
+        weakref.finalize(launch, cu.cuGraphExecDestroy, made).atexit = False
+        return launch
 
     @cached_property
     def blas(self) -> blas.Blas | None:

@@ -36,6 +36,7 @@ class Driver:
     name, handle, capturing = "emulated", 0, False
     blas: Any = None  # no library of products
     cudnn: Any = None
+    enter = staticmethod(lambda: None)  # any thread may speak to it
 
     def __init__(self) -> None:
         self.memory = Memory()
@@ -49,8 +50,14 @@ class Driver:
         self.ended = 0  # how many of them there were
         self.host: dict[int, np.ndarray] = {}  # page-locked memory
 
+    def uncaptured(self, what: str) -> None:
+        """Raise DeviceError for what a GPU forbids while a graph is captured."""
+        if self.recorded is not None:
+            raise DeviceError(f"graph: {what} while a graph is captured. Do it before the step.")
+
     # ---- memory ----
     def allocate(self, nbytes: int, last: bool = False) -> int:
+        self.uncaptured("memory asked for")
         return self.memory.allocate(nbytes)
 
     def free(self, address: int) -> None:
@@ -58,8 +65,7 @@ class Driver:
         self.memory.free(address)
 
     def upload(self, address: int, array: np.ndarray) -> None:
-        if self.recorded is not None:
-            raise DeviceError("graph: an upload while a graph is captured. Do it before the step.")
+        self.uncaptured("an upload")
         self.settle()
         page, start, nbytes = page_of(array), array.ctypes.data, array.nbytes
         if page is None:
@@ -97,13 +103,11 @@ class Driver:
         self.settle()
 
     def copy(self, to: int, address: int, nbytes: int) -> None:
-        self.enqueue(partial(self.move, to, address, nbytes))
-
-    def move(self, to: int, address: int, nbytes: int) -> None:
-        self.memory.write(to, self.memory.read(address, nbytes))
+        self.enqueue(lambda: self.memory.write(to, self.memory.read(address, nbytes)))
 
     def synchronize(self) -> None:
         """Every launch has ended when it returns."""
+        self.uncaptured("waiting")
         self.settle()
 
     def settle(self) -> None:
@@ -115,6 +119,7 @@ class Driver:
     # ---- launches ----
     def load(self, binary: build.Binary) -> Any:
         """(kernel, bytes of shared memory that a launch gives a block), within what the GPU has."""
+        self.uncaptured("a kernel loaded")
         kernel, most = self.machine.load(binary.ptx)[build.ENTRY], MOST.get(self.cc[:2], LEAST)
         kernel.name = binary.name
         if kernel.shared_bytes > build.STATIC or kernel.shared_bytes + binary.given > most:

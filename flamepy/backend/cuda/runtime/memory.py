@@ -98,6 +98,7 @@ class Allocator:
         """Memory of the driver's; when it has none left, after giving back what is kept."""
         address = self.driver.allocate(size)
         if address is None:
+            self.driver.synchronize()  # launches may still read what is given back
             self.release()
             address = self.driver.allocate(size, last=True)
         self.total += size

@@ -70,12 +70,8 @@ class CudaStream(Stream):
         return found
 
     def run(self, kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> None:
-        if type(kernel) is HostCall:
-            kernel.call(outs, ins, consts)
-            self.device.launched += 1
-        elif kernel.runs:
-            kinds, values = arguments((*outs, *ins, *consts), kernel.kernel.raw)
-            kernel.starter(kinds)(*values)
+        if (call := called(kernel, outs, ins, consts)) is not None:
+            call()
             self.device.launched += 1
 
     def prepare(self, fresh: Sequence[tuple[int, np.dtype]], steps: Sequence[Any], inputs: Sequence[bool], wanted: Any = None) -> Chain:
@@ -103,6 +99,16 @@ class CudaStream(Stream):
         self.device.late.add(check, buffers)
 
 
+def called(kernel: Any, outs: Sequence[Buffer | None], ins: Sequence[Any], consts: Sequence[Any]) -> Callable[[], None] | None:
+    """What enqueues a launch, its kernel loaded; None for one without blocks."""
+    if type(kernel) is HostCall:
+        return partial(kernel.call, outs, ins, consts)
+    if not kernel.runs:
+        return None
+    kinds, values = arguments((*outs, *ins, *consts), kernel.kernel.raw)
+    return partial(kernel.starter(kinds), *values)
+
+
 def is_plain(s: Any) -> bool:
     """Whether a planned call's step can be a line of code (chain.py): whole buffers, and no numbers that change for a library."""
     if isinstance(s, Action):
@@ -126,17 +132,11 @@ class Graph(Run):
     def __call__(self, undo: Callable[[Any, int], Any] | None = None, states: Any = None) -> None:
         device = self.stream.device
         if self.precision != (wanted := precision.level()):
-            before = device.launched
-            self.graph, self.precision = device.driver.capture(self.launch), wanted
-            self.launches, device.launched = device.launched - before, before
+            calls = [call for s in self.steps if isinstance(s, Step) and (call := called(*s)) is not None]  # a graph may load no kernel
+            self.graph, self.precision, self.launches = device.driver.capture(lambda: [call() for call in calls]), wanted, len(calls)
         self.graph()
         device.launched += self.launches
         for n, s in self.checks:
             buffers = s.buffers if self.waits else [self.stream.copied(b) for b in s.buffers]
             device.late.add(s.act, buffers, undo and partial(undo, states, n))
         self.begun.value = len(self.steps)
-
-    def launch(self) -> None:
-        for s in self.steps:
-            if isinstance(s, Step):
-                self.stream.run(*s)
