@@ -161,7 +161,7 @@ def test_a_thread_speaks_to_the_gpu_it_asked_last_and_is_told_of_errors() -> Non
         raise RuntimeError("CUDA_ERROR_NOT_INITIALIZED")
 
     drivers[1].gpu = SimpleNamespace(set_current=fails)
-    with raises(DeviceError, "CUDA_ERROR_NOT_INITIALIZED", "A forked process has no GPU"):
+    with raises(DeviceError, "CUDA_ERROR_NOT_INITIALIZED", "Forked processes have none: spawn"):
         drivers[1].enter()
     DRIVER.THREAD.__dict__.clear()
 
@@ -176,7 +176,7 @@ def test_a_graph_is_given_back_and_an_error_while_it_is_captured_is_told() -> No
             return lambda *given: calls.append(name) or (Code(0), 7)
 
     driver: Any = object.__new__(DRIVER.Driver)
-    driver.cu, driver.handle, driver.enter = Cu(), 4, lambda: None
+    driver.cu, driver.handle, driver.enter, driver.lock = Cu(), 4, lambda: None, threading.RLock()
     run = driver.capture(lambda: calls.append("enqueued"))
     assert calls == ["cuStreamBeginCapture", "enqueued", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"]
     run()
@@ -190,6 +190,11 @@ def test_a_graph_is_given_back_and_an_error_while_it_is_captured_is_told() -> No
     with pytest.raises(KeyError, match="mine"):
         driver.capture(fails)
     assert calls[7:] == ["cuStreamBeginCapture", "cuStreamEndCapture"] and not driver.capturing
+    calls.clear()
+    other = threading.Thread(target=driver.synchronize)  # it would spoil the graph
+    driver.capture(lambda: other.start() or other.join(0.1))
+    other.join()
+    assert calls.index("cuStreamSynchronize") > calls.index("cuStreamEndCapture")
 
 
 def test_the_emulated_gpu_has_as_much_shared_memory_as_a_real_one() -> None:

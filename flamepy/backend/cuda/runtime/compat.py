@@ -3,8 +3,7 @@
 numba-cuda registers an overload for np.row_stack, which NumPy 2.5 removed: the name is lent to it while it is imported. What NumPy
 deprecates in its code is not said, or a process that makes errors of warnings could not import it. Device functions ask the driver which
 GPU is there; target() answers for it, so kernels are compiled where no GPU is, and remembers which types operators have, a third of a
-kernel's time. Numba itself ships an old copy of numba.cuda, which is refused. Nothing else imports numba.cuda: the other files take its
-names from here.
+kernel's time. Numba's own old copy of numba.cuda is refused. Nothing else imports numba.cuda: other files take its names from here.
 """
 
 from __future__ import annotations

@@ -47,8 +47,7 @@ def told(call: Callable[..., Any], *given: Any) -> None:
     try:
         call(*given)
     except Exception as error:
-        text = " ".join(str(error).split())[:200]
-        raise DeviceError(f"cuda: a launch failed, or one before it: {text}. A forked process has no GPU: use spawn. {REMEDY}") from error
+        raise DeviceError(f"cuda: a launch failed: {' '.join(str(error).split())}. Forked processes have none: spawn. {REMEDY}") from error
 
 
 class Driver:
@@ -68,7 +67,7 @@ class Driver:
         self.stream = self.gpu.create_stream()
         self.handle = int(self.stream.handle)
         self.name, self.capturing = str(self.gpu.name), False
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # copies of other threads wait for who captures a graph: they would be part of it
         self.rings()
 
     def enter(self) -> None:
@@ -104,26 +103,24 @@ class Driver:
         """From host to device; the array may change as soon as this returns."""
         self.enter()
         nbytes, page = array.nbytes, page_of(array)
-        if page is None and nbytes > STAGED:
-            # Not cuMemcpyHtoD, which may return before the numbers are there and does not hold back launches on this stream.
-            checked(self.cu.cuMemcpyHtoDAsync(address, array.ctypes.data, nbytes, self.handle), "upload")
-            self.synchronize()
-            return
-        if page is None and nbytes > RING // 4:
+        if page is None and RING // 4 < nbytes <= STAGED:
             array = self.pages.copy(array)
             page = page_of(array)
-        if page is not None:
-            checked(self.cu.cuMemcpyHtoDAsync(address, array.ctypes.data, nbytes, self.handle), "upload")
-            page.read_by(self)
-            return
-        room = -(-nbytes // 64) * 64
         with self.lock:
-            if self.at + room > RING:
-                self.synchronize()  # everything in the ring has been copied
-                self.at = 0
-            ctypes.memmove(self.ring + self.at, array.ctypes.data, nbytes)
-            checked(self.cu.cuMemcpyHtoDAsync(address, self.ring + self.at, nbytes, self.handle), "upload")
-            self.at += room
+            start = array.ctypes.data
+            if page is None and nbytes <= STAGED:
+                room = -(-nbytes // 64) * 64
+                if self.at + room > RING:
+                    self.synchronize()  # everything in the ring has been copied
+                    self.at = 0
+                start, self.at = self.ring + self.at, self.at + room
+                ctypes.memmove(start, array.ctypes.data, nbytes)
+            # Not cuMemcpyHtoD, which may return before the numbers are there and does not hold back launches on this stream.
+            checked(self.cu.cuMemcpyHtoDAsync(address, start, nbytes, self.handle), "upload")
+            if page is not None:
+                page.read_by(self)
+        if page is None and nbytes > STAGED:
+            self.synchronize()
 
     def reading(self, address: int, size: int, dtype: np.dtype) -> Callable[[], np.ndarray]:
         """Begin to copy so many numbers to the host: what it returns gives them once synchronize() has been called."""
@@ -134,7 +131,7 @@ class Driver:
         with self.lock:
             at = self.next if self.next + nbytes <= RING else 0
             self.next = at + -(-nbytes // 64) * 64
-        checked(self.cu.cuMemcpyDtoHAsync(self.results + at, address, nbytes, self.handle), "download")
+            checked(self.cu.cuMemcpyDtoHAsync(self.results + at, address, nbytes, self.handle), "download")
         return lambda: self.found[at : at + nbytes].view(dtype).copy()
 
     def download(self, array: np.ndarray, address: int) -> np.ndarray:
@@ -162,12 +159,10 @@ class Driver:
         return event
 
     def passed(self, event: Any) -> bool:
-        self.enter()
         code = self.cu.cuEventQuery(event)[0]
         return code.name != "CUDA_ERROR_NOT_READY" and checked((code,), "a launch before this") is not False
 
     def wait_for(self, event: Any) -> None:
-        self.enter()
         checked(self.cu.cuEventSynchronize(event), "a launch before this")
 
     def copy(self, to: int, address: int, nbytes: int) -> None:
@@ -176,6 +171,8 @@ class Driver:
 
     def synchronize(self) -> None:
         self.enter()
+        with self.lock:  # who captures has ended
+            pass
         checked(self.cu.cuStreamSynchronize(self.handle), "a launch before this")
 
     # ---- launches ----
@@ -211,20 +208,17 @@ class Driver:
         """What enqueue() enqueues, as one graph that is launched by a call. Nothing may be loaded or allocated meanwhile."""
         self.enter()
         cu = self.cu
-        checked(cu.cuStreamBeginCapture(self.handle, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "capture")
-        self.capturing = True
-        try:
-            enqueue()
-        finally:
-            self.capturing, ended = False, cu.cuStreamEndCapture(self.handle)
+        with self.lock:
+            checked(cu.cuStreamBeginCapture(self.handle, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "capture")
+            self.capturing = True
+            try:
+                enqueue()
+            finally:
+                self.capturing, ended = False, cu.cuStreamEndCapture(self.handle)
         graph = checked(ended, "capture")
         made = checked(cu.cuGraphInstantiate(graph, 0), "a graph")
         checked(cu.cuGraphDestroy(graph), "a graph")
-
-        def launch() -> None:
-            self.enter()
-            checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
-
+        launch = lambda: checked(cu.cuGraphLaunch(made, self.handle), "a graph's launch")
         weakref.finalize(launch, cu.cuGraphExecDestroy, made).atexit = False
         return launch
 

@@ -54,6 +54,7 @@ class Pages:
         block = max(LEAST, 1 << (nbytes - 1).bit_length() if nbytes else 0)
         if block > LEAST:  # to the next eighth
             block = -(-nbytes // (block >> 4)) * (block >> 4)
+        self.driver.enter()
         with self.lock:
             kept = self.kept.setdefault(block, deque())
             free = kept and (len(kept) >= AHEAD or all([driver.passed(mark) for driver, mark in kept[0][1].items()]))

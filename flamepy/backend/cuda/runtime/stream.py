@@ -134,6 +134,7 @@ class Graph(Run):
         if self.precision != (wanted := precision.level()):
             calls = [call for s in self.steps if isinstance(s, Step) and (call := called(*s)) is not None]  # a graph may load no kernel
             self.graph, self.precision, self.launches = device.driver.capture(lambda: [call() for call in calls]), wanted, len(calls)
+        device.driver.enter()
         self.graph()
         device.launched += self.launches
         for n, s in self.checks:

@@ -1,10 +1,9 @@
 """A kernel that the emulator can watch more closely: its local arrays, each index beside the size of its axis, and which are negative.
 
-NVVM keeps a local array in registers where it knows every index, and drops what is read or written past its ends. Here it is not told where
-the array lies: inline PTX gives the address, in a text that only the emulator takes. Another such text compares an index: one past a row's
-end is inside of the array all the same, and the address alone does not tell. And what a raise or an assert does, which on a GPU ends the
-thread and nobody hears of it, is a trap. A third text stands where an index is less than zero, unless NVVM knows that none is. Such a
-kernel is run to find faults and negative indices, never to count what the one without all this does.
+NVVM keeps a local array in registers where it knows every index, and drops what is read or written past its ends. Here inline PTX, in
+texts that only the emulator takes, gives the array's address, compares an index with its axis (one past a row's end is inside of the
+array), and stands where an index is less than zero, unless NVVM knows that none is. A raise or an assert, of which nobody hears on a GPU,
+is a trap. Such a kernel is run to find faults and negative indices, never to count what the one without all this does.
 """
 
 from __future__ import annotations
