@@ -51,3 +51,10 @@ def test_a_pipeline_of_two_buffers(order: str) -> None:
         with pytest.raises(EmulationError) as error:
             sums(PIPELINE.replace(right, wrong), order)
         assert error.value.kind in kind.split(" or "), (what, str(error.value))
+
+
+def test_no_more_is_copied_than_there_is_room_for() -> None:
+    """How many bytes are read is a number without a sign."""
+    head, end = PIPELINE.split("LOOP:")[0], "cp.async.wait_all; ld.shared.u32 %r8, [%r4]; ld.param.u64 %rd5, [y]; add.u64 %rd6, %rd5, %rd2;"
+    right = head.replace("], 4;", "], 4, %r9;").replace("cp.async.ca", "mov.u32 %r9, -1; cp.async.ca")
+    np.testing.assert_array_equal(sums(f"{right} {end} st.global.u32 [%rd6], %r8;", "all"), np.arange(64) ** 2)

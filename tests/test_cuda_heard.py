@@ -136,3 +136,62 @@ def counted(y, part, count):
 def test_more_threads_than_rows_are_kept_for_are_not_accused() -> None:
     emulate(counted, 72, 128, y := np.zeros(1, "f4"), np.zeros(72 * 128, "f4"), np.zeros(1, "i4"))
     assert y[0] == 72 * 128
+
+
+def left_in_shared_memory(y, data, how):
+    """Block 0 writes and raises a flag in its shared memory; block 1 raises its own, which lies in the same place."""
+    flag, t, b = cuda.shared.array(1, int32), cuda.threadIdx.x, cuda.blockIdx.x
+    if t == 0:
+        flag[0] = 0
+    cuda.syncthreads()
+    if t == 0:
+        if b == 0:
+            data[0] = 5
+        if b == 0 or how == 1:
+            cuda.threadfence()
+        cuda.atomic.add(flag, 0, 1)
+        if b == 1 and how == 0:
+            y[0] = data[0]
+    elif t == 32 and b == 1 and how == 1:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+        y[0] = data[0]
+
+
+@pytest.mark.parametrize("how", [0, 1])
+def test_a_flag_in_shared_memory_is_of_one_block(how: int) -> None:
+    with raises(fp.EmulationError, "race: thread", "of block 1 reads", "what thread 0 of block 0 wrote", "which is data[0]"):
+        emulate(left_in_shared_memory, 2, 64, np.zeros(1, "f4"), np.zeros(1, "f4"), how)
+
+
+def met_in_a_shuffle(y, data, flag, how):
+    """Lane 1 writes (0, 1) or reads (2); lane 0 tells block 1 so, after a barrier of the warp (0) or a shuffle."""
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    if b == 0:
+        if t == 1:
+            if how == 2:
+                y[0] = data[0]
+            else:
+                data[0] = 5
+        if how == 0:
+            cuda.syncwarp()
+        else:
+            y[1 + t] = cuda.shfl_sync(-1, t, 0)
+        if t == 0:
+            cuda.threadfence()
+            cuda.atomic.exch(flag, 0, 1)
+    elif t == 0:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+        cuda.threadfence()
+        data[0] = data[0] + 1 if how < 2 else 7
+
+
+def test_a_fence_holds_for_what_others_read_before_a_shuffle_but_not_for_what_they_wrote() -> None:
+    """CUDA promises no order of memory by shuffles; a lane that takes part has its numbers, though."""
+    given = lambda: (np.zeros(33, "f4"), np.zeros(1, "f4"), np.zeros(1, "i4"))
+    for how, found in ((0, 6), (2, 7)):
+        emulate(met_in_a_shuffle, 2, 32, *(right := given()), how)
+        assert right[1][0] == found
+    with raises(fp.EmulationError, "race: thread 0 of block 1 reads", "what thread 1 of block 0 wrote", "which is data[0]"):
+        emulate(met_in_a_shuffle, 2, 32, *given(), 1)

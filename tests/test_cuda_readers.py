@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'flamepy[cuda-emulator]'")
 from error_text import raises
 from numba import cuda, float32, int8
+from ptx_tools import Device, entry
 from test_cuda_orders import START, run
 
 import flamepy as fp
@@ -106,3 +107,78 @@ def test_a_reader_of_an_earlier_block_counts_whenever_the_launch_comes(phase: in
     else:
         with raises(fp.EmulationError, "race: thread 0 of block 2 writes", f"what thread 0 of block {who} read", "which is x[0]"):
             emulate(writes_what_two_read, 64, 1, y, x, ready, who)
+
+
+# Lane 3 reads a word, all lanes meet, lane 5 reads less of it; another warp touches the rest.
+LESS = (
+    START
+    + """setp.eq.u32 %p4, %r1, 0; @%p4 st.shared.u32 [%r2], 7; bar.sync 0; setp.eq.u32 %p5, %r1, 3; @%p5 ld.shared.u32 %r6, [%r2];
+shfl.sync.idx.b32 %r7, %r1, 0, 31, -1; setp.eq.u32 %p6, %r1, 5; @%p6 LATER; setp.eq.u32 %p7, %r1, 32; @%p7 OTHER;
+st.global.u32 [%rd3], %r1;"""
+)
+
+
+@pytest.mark.parametrize("order", ["all", "first"])
+@pytest.mark.parametrize(
+    ("later", "other"),
+    [("ld.shared.u8 %r8, [%r2]", "st.shared.u8 [%r2+2], %r1"), ("ld.volatile.shared.u32 %r8, [%r2]", "atom.shared.add.u32 %r8, [%r2], 1")],
+    ids=["bytes", "atomics"],
+)
+def test_who_reads_less_of_a_word_does_not_stand_for_who_read_more(order: str, later: str, other: str) -> None:
+    with raises(EmulationError, "race: thread 32 of block 0 writes", "what thread 3 of block 0 read"):
+        run(LESS.replace("LATER", later).replace("OTHER", other), 64, order)
+
+
+# Block 0 reads a word, and less of it after a barrier; block 1 writes the rest.
+LATER = """mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r3, %r2, 32, %r1; ld.param.u64 %rd1, [x]; setp.eq.u32 %p1, %r3, 1;
+@%p1 ld.global.u32 %r4, [%rd1]; bar.sync 0; setp.eq.u32 %p2, %r3, 2; @%p2 ld.global.u8 %r5, [%rd1];
+setp.eq.u32 %p3, %r3, 35; @%p3 st.global.u8 [%rd1+2], %r1;"""
+
+
+def test_nor_does_it_after_a_barrier_for_other_blocks() -> None:
+    device = Device()
+    with raises(EmulationError, "race: thread 3 of block 1 writes", "what thread 1 of block 0 read"):
+        device.run(entry("k", "u64 x", LATER), 2, 32, device.array(np.ones(1, "u4")))
+
+
+def one_byte_of_another_block(y, many):
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    if t == b:
+        many[b] = t
+    cuda.syncthreads()
+    if b == 1 and t == 2:
+        y[0] = many[0]
+
+
+def asked_after_a_barrier(y, x):
+    """Block 0 reads plainly, and after a barrier by an atomic of another thread; block 1 writes by one."""
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    if b == 0 and t == 1:
+        y[0] = x[0]
+    cuda.syncthreads()
+    if t == 2:
+        cuda.atomic.add(x, 0, b)
+
+
+def test_an_atomic_after_a_barrier_does_not_stand_for_a_plain_read() -> None:
+    with raises(fp.EmulationError, "race: thread 2 of block 1 writes", "what thread 1 of block 0 read", "which is x[0]"):
+        emulate(asked_after_a_barrier, 2, 32, np.zeros(1, "i4"), np.zeros(1, "i4"))
+
+
+def test_a_barrier_between_bytes_of_one_block_orders_none_of_another() -> None:
+    with raises(fp.EmulationError, "race: thread 2 of block 1 reads", "what thread 0 of block 0 wrote", "which is many[0]"):
+        emulate(one_byte_of_another_block, 2, 32, np.zeros(1, "i1"), np.zeros(4, "i1"))
+
+
+# Lane 3 writes and ends; the others of its warp meet.
+ENDS = (
+    START
+    + """setp.eq.u32 %p4, %r1, 3; @%p4 st.shared.u32 [%r2], 7; @%p4 exit; bar.warp.sync MASK;
+setp.eq.u32 %p5, %r1, 4; @%p5 ld.shared.u32 %r6, [%r2]; @%p5 st.global.u32 [%rd3], %r6;"""
+)
+
+
+def test_who_has_ended_is_in_order_with_those_that_name_it() -> None:
+    assert run(ENDS.replace("MASK", "-1"), 32, "all")[4] == 7
+    with raises(EmulationError, "race: thread 4 of block 0 reads", "what thread 3 of block 0 wrote"):
+        run(ENDS.replace("MASK", "0xFFFFFFF7"), 32, "all")

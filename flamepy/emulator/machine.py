@@ -291,8 +291,8 @@ class Launch:
         self.runs = self.array(2 * len(kernel.kinds), np.int64)
         self.counted = self.array(layout.COUNTERS, np.int64)
         self.starts = self.array(self.blocks + 1, np.int32)
-        self.published = self.array(self.blocks * (self.threads + 1), np.int64)  # phases only grow: it is never emptied
         many = self.blocks * self.threads
+        self.published = self.array(2 * kernel.loose * (many + self.blocks), np.int64)  # phases only grow: it is never emptied
         if kernel.loose and many <= layout.ROW_MOST:
             words[layout.ROWS] = self.array(layout.ROW_COUNT * (many + 1), np.int64).ctypes.data  # takes memory where it is used
         tables = {

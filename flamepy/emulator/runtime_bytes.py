@@ -74,11 +74,11 @@ def clash(launch, warp, group, which, offset, new, since, same):
     if old < first:
         return 0
     if touched(old):
-        return 0 if (same and together(old, new)) or not conflict(launch, warp, group, old, new, since) else old
+        return 0 if (same and together(old, new)) or not conflict(launch, warp, group, old, new, since, 0) else old
     for byte in range(4):
         if touched(new) >> byte & 1:
             old = peek64(byte_at(group, which, offset, byte))
-            if conflict(launch, warp, group, old, new, since) and not (same and together(old, new)):
+            if conflict(launch, warp, group, old, new, since, 0) and not (same and together(old, new)):
                 return old
     return 0
 
@@ -95,7 +95,7 @@ def record_read(launch, warp, group, offset, size, thread, lanes, instruction, s
         new = record(launch, warp, thread, instruction, bytes_of(offset, size, k), strong)
         for which in (layout.WRITES, layout.ATOMICS):
             old = peek64(word_at(group, which, offset + k))
-            if old >= first and (old < block or old >= phase):
+            if old >= first and (old < block or old >= phase or touched(old) == 0):
                 for lane in range(32):
                     if lanes >> lane & 1:
                         mine = new & ~(31 << layout.R_THREAD) | lane << layout.R_THREAD

@@ -41,7 +41,7 @@ def offset_of(space, address, generic):
 def check(launch, group, space, offset, size, thread, instruction, writes, address):
     """Bounds, alignment and state of one lane's access. `writes`: 0, 1, or 2 for an atomic, which reads, too. Returns the offset in the
     space's memory, or -1."""
-    if offset < 0 or offset + size > word(group, layout.TOP):
+    if offset < 0 or offset > word(group, layout.TOP) - size:
         fail(launch, layout.BOUNDS, instruction, thread, address, size, space, writes)
         return -1
     if space == layout.LOCAL:

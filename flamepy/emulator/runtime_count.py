@@ -124,12 +124,12 @@ def count_global(launch, warp, mask, size, kind):
         add(launch, layout.STORED if kind else layout.LOADED, touched)
     group, mark = launch + 8 * layout.SPACES, layout.READ_NOW if kind == 0 else layout.WRITTEN_NOW
     states, top = word(group, layout.STATE) - layout.DEVICE_BASE, word(group, layout.TOP) + layout.DEVICE_BASE
-    if whole and begin >= layout.DEVICE_BASE and begin + whole <= top:
+    if whole and layout.DEVICE_BASE <= begin <= top - whole:
         mark_bytes(states + begin, whole, mark)
         return
     for lane in range(32):
         begin = peek64(warp + layout.ADDRESSES + 8 * lane)
-        if mask >> lane & 1 and begin >= layout.DEVICE_BASE and begin + size <= top:
+        if mask >> lane & 1 and layout.DEVICE_BASE <= begin <= top - size:
             mark_bytes(states + begin, size, mark)
 
 

@@ -33,7 +33,7 @@ def empty_row(launch, row):
 
 @inlined
 def row_of_word(space, offset):
-    return ((offset >> 2) + (space << 9)) & (layout.ROW_WORDS - 1)
+    return (offset >> 2 & layout.ROW_WORDS // 2 - 1) + space * (layout.ROW_WORDS // 2)
 
 
 @plain
@@ -54,9 +54,11 @@ def tell_word(warp, lane, space, offset):
     if word(launch, layout.ROWS) == 0:
         return
     row, stamp = row_of_word(space, offset), word(launch, layout.ROW_STAMP) + 2
+    to = row_at(launch, row) + 8 * (1 + word(launch, layout.BLOCK_NOW) * word(launch, layout.THREADS))
+    if space and peek64(to) < word(launch, layout.BLOCK_PHASE) * layout.SYNC_TURNS:
+        empty_row(launch, row)  # shared memory, and an earlier block released it
     set_word(launch, layout.ROW_STAMP, stamp)
     add_row(launch, row, layout.ROW_WARPS + word(warp, layout.INDEX), stamp)
-    to = row_at(launch, row) + 8 * (1 + word(launch, layout.BLOCK_NOW) * word(launch, layout.THREADS))
     first, met = word(warp, layout.FIRST_THREAD), max(word(warp, layout.MET), word(warp, layout.ALL_SYNCED))
     for thread in range(word(launch, layout.THREADS)):
         time, other = word(launch, layout.BARRIER_PHASE) * layout.SYNC_TURNS, thread - first

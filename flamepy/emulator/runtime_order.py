@@ -21,9 +21,9 @@ def at_lane(warp, which, lane):
 
 
 @inlined
-def row_of(launch, block):
-    """Where the times of a block lie up to which its accesses are published: that of the block, then those of its threads."""
-    return word(launch, layout.PUBLISHED) + 8 * block * (word(launch, layout.THREADS) + 1)
+def row_of(launch, block, reads):
+    """Where the times of a block lie up to which its writes, or its reads, are published: that of the block, then those of its threads."""
+    return word(launch, layout.PUBLISHED) + 8 * (2 * block + reads) * (word(launch, layout.THREADS) + 1)
 
 
 @inlined
@@ -32,19 +32,20 @@ def raise_to(at, time):
 
 
 @plain
-def publish(launch, warp, mask, met):
-    """Lanes make a fence: it holds for what they did, and for what barriers have ordered before them, up to `met` in their warp."""
-    row, first = row_of(launch, word(launch, layout.BLOCK_NOW)), word(warp, layout.FIRST_THREAD)
+def publish(launch, warp, mask, reads):
+    """Lanes make a fence: it holds for what they did, and for what barriers have ordered before them. reads: whether for what was read, not
+    for what was written; that is done, too, when lanes only meet."""
+    row, first = row_of(launch, word(launch, layout.BLOCK_NOW), reads), word(warp, layout.FIRST_THREAD)
     raise_to(row, word(launch, layout.BARRIER_PHASE) * layout.SYNC_TURNS)
     for other in range(32):
         if word(warp, layout.EXISTS) >> other & 1:
-            time = met
+            time = max(word(warp, layout.ALL_SYNCED), word(warp, layout.MET) if reads else 0)
             if mask >> other & 1:
                 time = (word(launch, layout.PHASE) + 1) * layout.SYNC_TURNS
             else:
                 for lane in range(32):
                     if mask >> lane & 1:
-                        time = max(time, peek64(known(warp, layout.KNOWN, lane, other)), peek64(known(warp, layout.MET_OF, lane, other)))
+                        time = max(time, peek64(known(warp, layout.MET_OF if reads else layout.KNOWN, lane, other)))
             raise_to(row + 8 * (1 + first + other), time)
     for index in range(word(launch, layout.WARPS)):
         heard = peek64(at_lane(warp, layout.HEARD, index))
@@ -71,9 +72,9 @@ def block_of(launch, phase):
 
 
 @plain
-def published(launch, block, thread):
+def published(launch, block, thread, reads):
     """Up to when what this thread did has been fenced by itself or by one that knew of it."""
-    row = row_of(launch, block)
+    row = row_of(launch, block, reads)
     return max(peek64(row), peek64(row + 8 * (1 + thread)))
 
 

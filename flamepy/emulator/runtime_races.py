@@ -31,9 +31,9 @@ def time_of(old):
 
 
 @inlined
-def conflict(launch, warp, group, old, new, since):
+def conflict(launch, warp, group, old, new, since, reads):
     """Whether an earlier access and this one are unordered. The caller knows that one of them is a write. since: in one warp, all before
-    this time is ordered."""
+    this time is ordered. reads: whether the earlier one is a read."""
     phase = old >> layout.R_PHASE
     if phase < word(group, layout.FIRST) or (old & new) >> layout.R_BYTES & 15 == 0 or (old & new) >> layout.R_ATOMIC & 1:
         return False
@@ -41,7 +41,7 @@ def conflict(launch, warp, group, old, new, since):
     time = time_of(old)
     if phase <= peek64(at_lane(warp, layout.ACQUIRED, mine & 31)):
         block = block_of(launch, phase)
-        if time < min(published(launch, block, thread), heard_of(launch, warp, block, thread)):
+        if time < min(published(launch, block, thread, reads), heard_of(launch, warp, block, thread)):
             return False
     if phase < word(launch, layout.BLOCK_PHASE):
         return True
@@ -63,19 +63,21 @@ def fence(warp, mask, here):
                 poke64(at_lane(warp, layout.FENCED_HERE, lane), word(launch, layout.PHASE))
                 if not here:
                     poke64(at_lane(warp, layout.FENCED, lane), word(launch, layout.PHASE))
-        publish(launch, warp, mask, met_before(warp))
+        for reads in range(2):
+            publish(launch, warp, mask, reads)
         set_word(launch, layout.PHASE, word(launch, layout.PHASE) + 1)
 
 
 @inlined
 def acquire(warp, lane, group, offset):
-    """A lane sees a word that others may have released."""
-    released = peek64(word(group, layout.RELEASED) + 8 * (offset >> 2))
-    here = released >> 32 if released >> 32 >= word(word(warp, layout.LAUNCH), layout.BLOCK_PHASE) else 0
-    at = at_lane(warp, layout.ACQUIRED, lane)
-    poke64(at, max(peek64(at), released & layout.FULL, here))
-    if released:
-        hear_word(warp, int(group == group_of(word(warp, layout.LAUNCH), layout.SHARED)), offset)
+    """A lane sees a word that others may have released; in shared memory, those of its block: what an earlier one left there is gone."""
+    launch, released = word(warp, layout.LAUNCH), peek64(word(group, layout.RELEASED) + 8 * (offset >> 2))
+    shared = int(group == group_of(launch, layout.SHARED))
+    here = released >> 32 if released >> 32 >= word(launch, layout.BLOCK_PHASE) else 0
+    seen = here if shared else max(released & layout.FULL, here)
+    if seen:
+        poke64(at_lane(warp, layout.ACQUIRED, lane), max(peek64(at_lane(warp, layout.ACQUIRED, lane)), seen))
+        hear_word(warp, shared, offset)
 
 
 @inlined

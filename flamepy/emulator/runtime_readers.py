@@ -1,10 +1,10 @@
 """Who reads a word of memory, all of them: a writer has to be in order with each.
 
 A word has a cell: a record, as of a writer, and the lanes of that warp that read it then; further cells follow it in a list, whose room
-(POOL) all words share. A cell is free again when what it tells cannot matter any more: a barrier of the block came, its lanes have met all
-others of their warp, or read the word again. In a kernel without fences and without barriers of some warps nothing but a barrier of the
-block orders warps: there two readers of different warps, or one of an earlier block, are enough, since one of them is in the way of
-whoever writes.
+(POOL) all words share. A cell is free again when what it tells cannot matter any more: its lanes read the word again, or who reads now
+stands for them, since a barrier of the block came, or they have met all others of their warp. In a kernel without fences and without
+barriers of some warps nothing but a barrier of the block orders warps: there two readers of different warps, or one of an earlier block,
+are enough, since one of them is in the way of whoever writes.
 """
 
 from . import layout
@@ -32,7 +32,7 @@ def rest_of(launch, at, to):
 
 @inlined
 def not_fenced(launch, old):
-    return published(launch, block_of(launch, old >> layout.R_PHASE), old >> layout.R_THREAD & 1023) <= time_of(old)
+    return published(launch, block_of(launch, old >> layout.R_PHASE), old >> layout.R_THREAD & 1023, 1) <= time_of(old)
 
 
 @plain
@@ -57,10 +57,11 @@ def add_readers(launch, warp, group, place, new, lanes):
         if mine and covers(new, old):
             who &= ~lanes
             poke64(to, who)
-        if who & layout.FULL == 0 or old < first or (old >= block and (old < phase or (mine and time_of(old) < since))):
+        past = block <= old < phase
+        if who & layout.FULL == 0 or old < first or (covers(new, old) and (past or (mine and time_of(old) < since))):
             if free == 0:
                 free, free_to = at, to
-        elif not mine and covers(old, new):
+        elif not mine and not past and covers(old, new):
             never = old < block and (loose == 0 or not_fenced(launch, old))
             if never or (loose == 0 and other >= 0 and other != apart):
                 return
@@ -103,7 +104,7 @@ def clash_with_readers(launch, warp, group, place, new, address):
             for lane in range(32):
                 reader = old & ~(31 << layout.R_THREAD) | lane << layout.R_THREAD
                 met = max(since, peek64(known(warp, layout.MET_OF, new >> layout.R_THREAD & 31, lane)))
-                if who >> lane & 1 and conflict(launch, warp, group, reader, new, met):
+                if who >> lane & 1 and conflict(launch, warp, group, reader, new, met, 1):
                     tell(launch, reader, new, layout.READ_RACE, 1, address)
         if who >> 32 == 0:
             return

@@ -179,7 +179,7 @@ def copy_later(warp, mask, size, instruction):
     for lane in range(32):
         if mask >> lane & 1:
             to, source = peek64(warp + layout.ADDRESSES + 8 * lane), peek64(warp + layout.VALUES + 8 * lane)
-            wanted = min(peek32(warp + layout.VALUES + 256 + 4 * lane) + 0 * to, size)
+            wanted = min(peek32(warp + layout.VALUES + 256 + 4 * lane) & layout.FULL, size)
             thread = word(warp, layout.FIRST_THREAD) + lane
             if check(launch, shared, layout.SHARED, to, size, thread, instruction, 1, to) < 0:
                 return

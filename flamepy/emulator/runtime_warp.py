@@ -62,15 +62,15 @@ def together(warp, active, wide, instruction):
                     fail(launch, layout.MASK, instruction, word(warp, layout.FIRST_THREAD) + lane, mask, active, alive, 0)
                 return 0
     set_word(warp, layout.MET_NOW, tick(launch, warp))
-    left = active
+    left, exists = active, word(warp, layout.EXISTS)
     for lane in range(32):
         if left >> lane & 1:
             mask = member(warp, lane)
             left &= ~mask
-            if mask & alive == alive:
+            if mask & exists == exists:
                 set_word(warp, layout.MET, word(warp, layout.MET_NOW))
             elif word(launch, layout.WATCHING):
-                share(warp, layout.MET_OF, mask & active, word(warp, layout.MET_NOW))
+                share(warp, layout.MET_OF, mask & exists, word(warp, layout.MET_NOW))
     return active
 
 
@@ -83,16 +83,16 @@ def sync_warp(warp, active, instruction):
     launch = word(warp, layout.LAUNCH)
     if word(launch, layout.WATCHING) == 0:
         return
-    alive, now, left = word(warp, layout.EXISTS) & ~word(warp, layout.EXITED), word(warp, layout.MET_NOW), active
+    exists, now, left = word(warp, layout.EXISTS), word(warp, layout.MET_NOW), active
     for lane in range(32):
         if left >> lane & 1:
             mask = member(warp, lane)
             left &= ~mask
             share_fences(launch, warp, mask & active)
-            if mask & alive == alive:
+            if mask & exists == exists:
                 set_word(warp, layout.ALL_SYNCED, now)
             else:
-                share(warp, layout.KNOWN, mask & active, now)
+                share(warp, layout.KNOWN, mask & exists, now)
 
 
 @plain
