@@ -210,6 +210,10 @@ def instructions_of(text: str) -> list[str]:
 
 def test_machine_code() -> None:
     gpu, far = emulated_gpu(), "far_row_512_of_512_wide_"
+    for case in (("softmax", bfloat16, FAR[2], 1), ("softmax", float64, FAR[8], 1)):
+        test_softmax_and_its_gradient(*case)
+    test_cross_entropy_and_its_gradient(float16, FAR[2], 1, False, 0.1)
+    test_norms_and_their_gradients("rms", bfloat16, FAR[2], 0)
     check_code(gpu, {far + "half_cross": "LDG", far + "softmax_": "LDG", far + "rms": "LDG"})
     for name, log, text in machine_code(gpu, (far + "half_cross", far + "softmax_")):
         assert int(re.search(r"Used (\d+) registers", log)[1]) <= (128 if "float64" in name else 64), name
