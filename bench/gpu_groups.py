@@ -3,7 +3,7 @@
     python -m bench.gpu_groups [--small]
 
 Steps are in the order in which a wrong one explains those after it; one that is wrong says where, and the next goes on. `--small`: no
-timings, few repeats, for the emulator (FLAMEPY_CUDA=emulator). What each step means: NOTES.md, "Warp groups: the first day".
+timings, few repeats, for the emulator (FLAMEPY_CUDA=emulator). What each step means: NOTES.md, "Warp groups: what each step".
 """
 
 from __future__ import annotations

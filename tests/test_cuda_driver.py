@@ -229,6 +229,17 @@ def test_a_driver_older_than_the_compiler(monkeypatch: pytest.MonkeyPatch) -> No
     DRIVER.check_version(12, "-")  # a toolkit's own: nobody knows
 
 
+def test_a_gpu_older_than_what_kernels_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch, cuDriverGetVersion=(Code(0), 13000))
+    for cc in (7, 5), (8, 0), (12, 0):
+        monkeypatch.setattr(DRIVER, "Driver", lambda index, cc=cc: SimpleNamespace(name="T4", cc=cc))
+        if cc < (8, 0):
+            with raises(DeviceError, "the GPU is too old: T4", "(7, 5)", "Use 'cpu'"):
+                DRIVER.open(0)
+        else:
+            assert DRIVER.open(0).cc == cc
+
+
 # ---- with a GPU -------------------------------------------------------------------------------------------------------------------
 STEPS = """
 import flamepy as fp

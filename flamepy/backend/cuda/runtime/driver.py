@@ -289,7 +289,10 @@ def open(index: int) -> Driver:
     if index >= count:
         raise DeviceError(f"device: no such GPU: 'cuda:{index}'; there are {count}. Use a smaller index.")
     check_version(checked(driver.cuDriverGetVersion(), "version") // 1000, build.installed("nvidia-nvjitlink"))
-    return Driver(index)
+    found = Driver(index)
+    if found.cc < (8, 0):
+        raise DeviceError(f"cuda: the GPU is too old: {found.name}, capability {found.cc}: kernels need (8, 0). Use 'cpu'; {REMEDY}")
+    return found
 
 
 def check_version(driver: int, linker: str) -> None:
