@@ -16,25 +16,30 @@ from .runs import copy_run, fill_run
 
 
 @loop
-def scan_lines(part, out, a, b, n, reverse, p, q):
-    """(p, q) = F(p, q, a[t, i], b[t, i]), out[t, i] = q for each line t; b None: i. Four lines at once: each step waits for the last."""
+def scan_lines(part, out, a, b, n, inner, reverse, p, q):
+    """(p, q) = F(p, q, a[t, i], b[t, i]), out[t, i] = q for each line t; b None: i. Four lines at once: each step waits for the last.
+    inner: how many lines lie side by side, None for one."""
     lines = out.size // n
-    fours = (lines + 3) // 4
+    fours, even = (lines + 3) // 4, inner is None or inner % 4 == 0
     for k in tasks(part, fours):
         t = fours - 1 - k if reverse else k  # what is read backwards is fetched ahead backwards
-        if 4 * t + 4 <= lines:
-            scan_four(out, a, b, 4 * t * n, n, reverse, p, q, F)
+        if even and 4 * t + 4 <= lines:
+            scan_four(out, a, b, begin(4 * t, n, inner), n, inner, reverse, p, q, F)
         else:
-            for line in range(4 * t, lines):
-                scan_line(out, a, b, line * n, n, reverse, p, q, F)
+            for line in range(4 * t, min(4 * t + 4, lines)):
+                scan_line(out, a, b, begin(line, n, inner), n, inner, reverse, p, q, F)
 
 
-def scan_four(out, a, b, first, n, reverse, p, q, f):
+def begin(line, n, inner):
+    return line * n if inner is None else line // inner * inner * n + line % inner
+
+
+def scan_four(out, a, b, first, n, inner, reverse, p, q, f):
     r, s, t, u, v, w = p, q, p, q, p, q
-    step = np.uintp(n)
+    step = np.uintp(n if inner is None else 1)
     for k in range(n):
         i = n - 1 - k if reverse else k
-        j = np.uintp(first + i)
+        j = np.uintp(first + (i if inner is None else i * inner))
         p, q = f(p, q, at(a, j), second(b, j, i))
         r, s = f(r, s, at(a, j + step), second(b, j + step, i))
         t, u = f(t, u, at(a, j + step + step), second(b, j + step + step, i))
@@ -42,11 +47,12 @@ def scan_four(out, a, b, first, n, reverse, p, q, f):
         out[j], out[j + step], out[j + step + step], out[j + step + step + step] = q, s, u, w
 
 
-def scan_line(out, a, b, first, n, reverse, p, q, f):
+def scan_line(out, a, b, first, n, inner, reverse, p, q, f):
     for k in range(n):
         i = n - 1 - k if reverse else k
-        p, q = f(p, q, at(a, first + i), second(b, first + i, i))
-        out[np.uintp(first + i)] = q
+        j = np.uintp(first + (i if inner is None else i * inner))
+        p, q = f(p, q, at(a, j), second(b, j, i))
+        out[j] = q
 
 
 @loop
@@ -158,6 +164,7 @@ def scan_row(out, ps, qs, a, b, start, i, f):
 # ---- launchers ----
 STRETCH, TOGETHER = 64, 4  # numbers of a line looked at together; lines that scan_lines() does at once, whatever the numbers are
 ROOM = 2 * STRETCH  # a stretch, and room for the numbers before it
+FEW = 16  # lines side by side that are faster in columns
 LONG = 320  # numbers of a line that are faster by stretches than four lines at once, if they have 4 bytes at most
 
 
@@ -167,8 +174,8 @@ def scan(go, outs, ins, outer, n, inner, reverse, p, q):
         go(scan_places, outs, ins[:1], (n, p, q))
     elif inner == 1 and outer < TOGETHER and not isinstance(ins[0], Buffer) and go.dtype != float64:
         go(scan_sums, outs, ins[1:], (n, bool(reverse), q))
-    elif inner == 1:
-        go(scan_lines, outs, ins, (n, bool(reverse), p, q))
+    elif inner == 1 or (inner < FEW and (n <= STRETCH or inner % 4 == 0)):
+        go(scan_lines, outs, ins, (n, None if inner == 1 else inner, bool(reverse), p, q))
     else:
         held = go.empty(outer * inner, p.dtype), go.empty(outer * inner, q.dtype)
         go(scan_columns, (*outs, *held), ins, (n, inner, bool(reverse), p, q))
