@@ -28,6 +28,27 @@ def test_nan_goes_on_in_scans_and_comes_last_in_order(device):
     assert np.array_equal(low, np.array([-INF, -800, 3, INF], "f4"))
 
 
+@pytest.mark.parametrize("sizes", [(9, 5, 2), (5, 7, 8), (3, 90, 12), (3, 90, 3)], ids=str)
+def test_scans_and_ids_of_few_lines_side_by_side(device, sizes):
+    rng = np.random.default_rng(0)
+    x, ids = rng.integers(-9, 9, sizes).astype("f4"), rng.integers(-sizes[1], sizes[1], sizes)
+    p = fp.tensor(x, requires_grad=True, device=device)
+    y = fp.cumsum(p, 1)
+    assert np.array_equal(y.numpy(), np.cumsum(x, 1))
+    assert np.array_equal((y * x).sum().backward()[p].numpy(), np.cumsum(x[:, ::-1], 1)[:, ::-1])
+    values, places = fp.cummax(p, 1)
+    top, at = np.maximum.accumulate(x, 1), np.arange(sizes[1])[:, None]
+    last = [np.where(x[:, : k + 1] == top[:, k : k + 1], at[: k + 1], -1).max(1) for k in range(sizes[1])]
+    assert np.array_equal(values.numpy(), top) and np.array_equal(places.numpy(), np.stack(last, 1))
+    assert np.array_equal(fp.gather(p, 1, ids).numpy(), np.take_along_axis(x, ids, 1))
+
+
+def test_what_is_put_and_overwritten_has_no_gradient_whatever_reaches_it(device):
+    x, src = (fp.tensor(np.zeros(n, "f4"), requires_grad=True, device=device) for n in (4, 3))
+    grads = fp.scatter(x, 0, [2, 0, 2], src).backward(fp.tensor([INF, 2.0, NAN, 3.0], device=device))
+    assert grads[x].tolist() == [0, 2, 0, 3] and grads[src].tolist()[:2] == [0, INF] and np.isnan(grads[src].numpy()[2])
+
+
 def test_products_with_zeros_have_every_derivative():
     for at in ([0.0, 2.0, 3.0, 4.0], [2.0, 0.0, 3.0, 0.0], [0.0, 0.0, 0.0]):
         x = fp.tensor(np.array(at), requires_grad=True, device="plain")

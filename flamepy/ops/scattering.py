@@ -57,12 +57,11 @@ def put_along_dx(g, shapes, ids, n, m, inner):
         return g, reshape(g, shapes[1]), None
     outer, each = (1, 1) if ids.size == m else (math.prod(shapes[0]) // (n * inner), inner)  # numbers that have ids of their own
     whole = [(math.prod(shapes[0]) // (n * inner), k, inner) for k in (n, m)]
-    turn = broadcast_to(reshape(counted(m, int64, g.device), (1, m, 1)), (outer, m, each))
-    last = put_along(filled((outer, n, each), -1, int64, g.device), turn, ids, n, m, each, "")
-    counts = eq(along_at(last, ids, n, m, each, turn.shape, ""), turn)
+    free, none = [filled((outer, k, each), flag, float32, g.device) for k, flag in ((n, 1), (m, 0))]
+    last, free = recurred_along(free, none, None, ids, n, m, each, "", True)  # from the last one on: who finds its place free
     there = slices_at(g, ids, n, whole[1][0], inner, whole[1], "") if each < inner else along_at(g, ids, n, m, inner, whole[1], "")
-    dx = where(ge(last, 0), 0.0, reshape(g, whole[0]))
-    return reshape(dx, shapes[0]), reshape(where(counts, there, 0.0), shapes[1]), None
+    dx = where(eq(free, 0), 0.0, reshape(g, whole[0]))
+    return reshape(dx, shapes[0]), reshape(where(eq(last, 0), 0.0, there), shapes[1]), None
 
 
 def fitting(name: str, x: Any, src: Any) -> Any:

@@ -12,10 +12,10 @@ from .maps import F, at, fill, map1, same
 from .runs import copy_run, fill_run, put_run
 
 LENGTH, BRIEF = 4096, 8  # elements of a run that one task moves; ids of a line, from which on all are looked at before they are used
-FEW = 16  # rows that are added one after the other, without wide numbers
+FEW = 16  # rows that are added one after the other, without wide numbers; numbers of a row that take longer by slices
 
 
-@loop(launched=True)
+@loop
 def take_along(part, out, x, ids, n, m, inner):
     """out[o, j, i] = x[o, ids[o, j, i], i], of n and m rows of `inner`. Where inner is 1 ids may be m alone, the same for each o.
 
@@ -29,8 +29,8 @@ def take_along(part, out, x, ids, n, m, inner):
         blocks = (m + LENGTH - 1) // LENGTH
         for t in tasks(part, out.size // m * blocks):
             o, lo = t // blocks, t % blocks * LENGTH
-            end, at, first = min(m, lo + LENGTH), o * m, 0 if shared else o * m
-            take_line(out, at + lo, end - lo, x, o * n, n, ids, first + lo)
+            at = o * m + lo
+            take_line(out, at, min(LENGTH, m - lo), x, o * n, n, ids, lo if shared else at)
     else:
         blocks = (inner + LENGTH - 1) // LENGTH
         for t in tasks(part, out.size // inner * blocks):
@@ -60,6 +60,20 @@ def outside(ids, n):
 def take_beside(out, x, ids, n, apart):
     for i in range(out.size):
         out[i] = x[placed(ids[i], n) * apart + np.uintp(i)]
+
+
+@loop
+def take_few(part, out, x, ids, n, m, inner):
+    """take_along() for few numbers in a row: without slices, many rows a task."""
+    step, apart = LENGTH // FEW, np.uintp(inner)
+    blocks = (m + step - 1) // step
+    for t in tasks(part, out.size // (m * inner) * blocks):
+        o, lo = (t // blocks, t % blocks * step) if blocks > 1 else (t, 0)
+        at, source = np.uintp((o * m + lo) * inner), np.uintp(o * n * inner)
+        for _ in range(min(step, m - lo)):
+            for i in range(apart):
+                out[at + i] = x[source + placed(ids[at + i], n) * apart + i]
+            at += apart
 
 
 def placed(i, n):
@@ -109,18 +123,20 @@ def put_along(part, out, near, x, src, ids, n, m, inner, width, deals):
                     row, line = at + placed(ids[j], n) * inner, first + j * inner
                     copy_run(out[row : row + end], src[line : line + end])
             else:
-                copy_rows(own, width, x[at:], inner, n, end)
+                copy_rows(own, 0, width, x, at, inner, n, end)
                 for j in range(m):
-                    row = first + j * inner
-                    put_beside(own, src[row : row + end], ids[row:], n, np.uintp(width))
-                copy_rows(out[at:], inner, own, width, n, end)
+                    put_beside(own, src, ids, np.uintp(first + j * inner), end, n, np.uintp(width))
+                copy_rows(out, at, inner, own, 0, width, n, end)
 
 
-def copy_rows(out, step, x, apart, rows, size):
+def copy_rows(to, at, step, x, first, apart, rows, size):
+    """Rows of x to rows of `to`, which begin at these places and are so far apart. Without slices, since they may be short."""
     if size == step == apart:
         rows, size = 1, rows * size
     for r in range(rows):
-        copy_run(out[r * step : r * step + size], x[r * apart : r * apart + size])
+        i, j = np.uintp(at + r * step), np.uintp(first + r * apart)
+        for k in range(np.uintp(size)):
+            to[i + k] = x[j + k]
 
 
 def add_lines(out, at, x, first, ids, n, m, inner, apart, end):
@@ -129,8 +145,7 @@ def add_lines(out, at, x, first, ids, n, m, inner, apart, end):
         add_line(out, np.uintp(at), x, np.uintp(first), ids, np.uintp(0 if ids.size == m else first), n, m)
     else:
         for j in range(m):
-            row = first + j * inner
-            add_beside(out[at:], x[row : row + end], ids[row:], n, np.uintp(apart))
+            add_beside(out, np.uintp(at), x, ids, np.uintp(first + j * inner), end, n, np.uintp(apart))
 
 
 def add_line(out, at, x, first, ids, own, n, m):
@@ -138,9 +153,9 @@ def add_line(out, at, x, first, ids, own, n, m):
         out[at + placed(ids[own + j], n)] += x[first + j]
 
 
-def add_beside(to, x, ids, n, apart):
-    for i in range(x.size):
-        to[placed(ids[i], n) * apart + np.uintp(i)] += x[i]
+def add_beside(to, at, x, ids, first, many, n, apart):
+    for i in range(np.uintp(many)):
+        to[at + placed(ids[first + i], n) * apart + i] += x[first + i]
 
 
 def put_line(out, at, x, first, ids, own, n, m):
@@ -149,45 +164,54 @@ def put_line(out, at, x, first, ids, own, n, m):
         out[place] = F(out[place], x[first + j])
 
 
-def put_beside(to, x, ids, n, apart):
-    for i in range(x.size):
-        at = placed(ids[i], n) * apart + np.uintp(i)
-        to[at] = F(to[at], x[i])
+def put_beside(to, x, ids, first, many, n, apart):
+    for i in range(np.uintp(many)):
+        at = placed(ids[first + i], n) * apart + i
+        to[at] = F(to[at], x[first + i])
 
 
 @loop
 def recur_along(part, out, before, far, x, a, b, ids, n, m, inner, width, deals, reverse):
     """out = x with out[o, ids[o, j, i], i] = that * a[o, j, i] + b[o, j, i], j in order or from the last one on; `before` is what that was.
 
-    A task has `width` columns, in `far`, in wide numbers.
+    A task has `width` columns in `far`, in wide numbers, or as many lines of neighbours, since what was written number by number and is
+    read by vectors at once has to wait.
     """
-    blocks = (inner + width - 1) // width
+    step, group = min(width, inner), width if inner == 1 else 1
+    blocks = (inner + step - 1) // step
     for d in tasks(part, deals):
         own, count = far[d * n * width :], out.size // (n * inner) * blocks
-        for t in range(count * d // deals, count * (d + 1) // deals):
-            o, lo = (t // blocks, t % blocks * width) if blocks > 1 else (t, 0)
-            at, first, size = o * n * inner + lo, o * m * inner + lo, min(width, inner - lo)
-            copy_rows(own, width, x[at:], inner, n, size)
-            lines, many, beside = (1, m, 0) if inner == 1 else (m, size, 1)
-            for j in range(lines):
-                row = first + (lines - 1 - j if reverse else j) * inner
-                recur_line(own, before, a, b, ids, row, many, n, np.uintp(width), np.uintp(beside), reverse)
-            copy_rows(out[at:], inner, own, width, n, size)
+        last = count * (d + 1) // deals
+        for t in range(count * d // deals, last, group):
+            o, lo = (t // blocks, t % blocks * step) if blocks > 1 else (t, 0)
+            at, first, size, lines = o * n * inner + lo, o * m * inner + lo, min(step, inner - lo), min(group, last - t)
+            copy_rows(own, 0, step, x, at, inner, n * lines, size)
+            for k in range(lines if inner == 1 else m):
+                j = m - 1 - k if reverse else k
+                start, row, many, beside = (k * n, first + k * m, m, 0) if inner == 1 else (0, first + j * inner, size, 1)
+                recur_line(own, np.uintp(start), before, a, b, ids, row, many, n, np.uintp(step), np.uintp(beside), reverse)
+            copy_rows(out, at, inner, own, 0, step, n * lines, size)
 
 
-def recur_line(own, before, a, b, ids, first, many, n, apart, beside, reverse):
+def recur_line(own, start, before, a, b, ids, first, many, n, apart, beside, reverse):
     for k in range(many):
         j = np.uintp(many - 1 - k if reverse else k)
         i = np.uintp(first) + j
-        place = placed(ids[i], n) * apart + j * beside
+        place = start + placed(ids[i], n) * apart + j * beside
         before[i] = own[place]
         own[place] = own[place] * a[i] + at(b, i)
 
 
 # ---- launchers ----
 DEALS = 64  # tasks that share rows, at most
+GROUP = 256  # numbers of the lines that are done at once, if one has no more
 BESIDE = 64  # columns that one task adds along an axis, at most
 NEARBY = 1 << 17  # numbers that all tasks together should sum in: they stay in a cache
+
+
+@launcher(name="take_along")
+def take_along_launcher(go, outs, ins, n, m, inner):
+    go(take_few if 1 < inner < FEW else take_along, outs, ins, (n, m, inner))
 
 
 @launcher(name="put_along")
@@ -210,9 +234,9 @@ def add_along_launcher(go, outs, ins, n, m, inner, add):
     go(add_along, (y, far), ins, (n, m, inner, width, deals, add), work=x.size + y.size)
 
 
-def room_for(go, y, n, inner, needed=True, wide=True):
+def room_for(go, y, n, inner, needed=True, wide=True, lines=1):
     """(columns of a task, fewer where that leaves less than 8 tasks; how many tasks share rows; numbers for all of them)."""
-    width = min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
+    width = lines if inner == 1 else min(inner, max(BESIDE // 8, min(BESIDE, y.size // n // 8)))
     deals = min(DEALS, y.size // (n * inner) * -(-inner // width), max(16, NEARBY // (n * width)))
     dtype = y.dtype if not wide else float64 if y.dtype in FLOATS else int64
     return width, deals, go.empty(deals * n * width if needed else 1, dtype)
@@ -220,5 +244,5 @@ def room_for(go, y, n, inner, needed=True, wide=True):
 
 @launcher(name="recur_along")
 def recur_along_launcher(go, outs, ins, n, m, inner, reverse):
-    width, deals, far = room_for(go, outs[0], n, inner)
+    width, deals, far = room_for(go, outs[0], n, inner, lines=max(1, GROUP // n))
     go(recur_along, (*outs, far), ins, (n, m, inner, width, deals, bool(reverse)), work=ins[1].size + outs[0].size)
