@@ -188,7 +188,7 @@ def run(
         suite = suite_of(name)
         against = [c for c in here if c in (suite.DEFAULT if wanted is None else suite.AGAINST)]
         found: list[report.Line] = []
-        own = about | {"threads": min(threads, getattr(suite, "THREADS", threads))}
+        own = about | {"threads": min(threads, getattr(suite, "THREADS", threads))} | getattr(suite, "about", dict)()
         with Plan(name, against, modes, own["threads"], rounds, note, progress) as plan:
             for number, work in enumerate(chosen, 1):
                 outcome = measure(plan, work)

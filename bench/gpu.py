@@ -65,6 +65,16 @@ def missing() -> str:
     return "an emulated GPU has no speed: unset FLAMEPY_CUDA." if gpu.driver.watches else ""
 
 
+def about() -> dict[str, str]:
+    """What a later reader must know besides: the GPU."""
+    import flamepy as fp
+
+    from .report import processor
+
+    gpu: Any = fp.device("cuda")
+    return {"cpu": f"{gpu.driver.name}, {processor()}"}
+
+
 def build(contender: str, work: str, mode: str) -> Job:
     sides = Sides(contender)
     gc.collect()  # what the work before has left

@@ -243,6 +243,11 @@ def test_every_ceiling_is_one_that_is_measured():
         assert {w.ceiling for w in suite.WORKS.values()} <= set(measured), suite
 
 
+def test_lines_of_a_gpu_name_it(monkeypatch):
+    monkeypatch.setattr(fp, "device", lambda name: SimpleNamespace(driver=SimpleNamespace(name="H100")))
+    assert work.suite_of("gpu").about() == {"cpu": f"H100, {report.processor()}"}
+
+
 def test_what_attention_and_convolution_on_a_gpu_are_compared_with_is_pytorchs():
     torch = pytest.importorskip("torch")
     from_gpu, gpu_networks = (import_module(f"{PACKAGE}.{n}") for n in ("gpu_works", "gpu_networks"))
