@@ -16,6 +16,7 @@ from .core.dtypes import FULL as FULL
 from .core.dtypes import INTEGERS as INTEGERS
 from .core.dtypes import as_dtype as as_dtype
 from .core.dtypes import bool_ as bool_
+from .core.dtypes import check_cast as check_cast
 from .core.dtypes import checked_number as checked_number
 from .core.dtypes import computed as computed
 from .core.dtypes import float32 as float32

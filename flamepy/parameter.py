@@ -285,7 +285,7 @@ def named(op: str, params: Any) -> dict[str, Parameter]:
     if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
         params = params.params
     given = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else params
-    given = list(given) if hasattr(given, "__iter__") and not isinstance(given, Tensor) else [None]
+    given = list(given) if hasattr(given, "__iter__") and not isinstance(given, Tensor | set | frozenset) else [None]
     if not all([isinstance(p, Parameter) for p in given]):
         kind = type(params).__name__
         raise DTypeError(f"{op}: not parameters: {kind}. Pass a model, a ParameterDict or a list of Parameters.")

@@ -20,7 +20,7 @@ from .core.methods import full_like as full_like
 from .core.methods import tensor as tensor
 from .core.op import over
 from .core.tensor import Tensor, attach
-from .dtypes import DTYPES, INTEGERS, as_dtype, digest_of, float32, float64, int64, is_torch_tensor, of_torch, torch_array
+from .dtypes import DTYPES, INTEGERS, as_dtype, check_cast, digest_of, float32, float64, int64, is_torch_tensor, of_torch, torch_array
 from .ops import pads, rearranging
 from .ops.reduce_more import taken_apart
 from .ported import PortedTensor
@@ -204,6 +204,7 @@ def of_type(array: np.ndarray, wanted: np.dtype | None) -> np.ndarray:
                 raise NumberTooLarge(f"tensor: a number does not fit {wanted}: {number}. Use {wider}.")
     wanted = pickling.DTYPE.get(wanted, wanted)  # C's long long is equal to its long, and another type
     if array.dtype is not wanted:
+        check_cast(array.dtype, wanted)
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(wanted, copy=False)
     return array if array.dtype is wanted else array.view(wanted)

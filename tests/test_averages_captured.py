@@ -51,6 +51,21 @@ def test_captured_steps_average_too(kind: str, packed: bool) -> None:
     assert results[0] == results[1] and average.updates == 7
 
 
+def test_a_replay_inside_applied_averages_nothing() -> None:
+    net = Net()
+    ema = EMA(net, 0.9)
+    run = fp.capture(ema.update)
+    for _ in range(3):
+        run()
+    net.weight.set_data(net.weight.numpy() + 1)
+    before = str(ema.state_dict())
+    with ema.applied(), raises(fp.StateError, "EMA: update() inside EMA.applied()"):
+        run()
+    assert str(ema.state_dict()) == before
+    run()
+    assert ema.updates == 4
+
+
 def test_memory_that_moved_is_told() -> None:
     net = Net()
     ema = EMA([net.weight])

@@ -76,6 +76,28 @@ def test_what_is_no_tensor(data, kind):
         fp.tensor(data)
 
 
+@pytest.mark.parametrize("array", [
+    np.full(2, 1j), np.array(["1", "2"]), np.array([b"1", b"2"]), np.array([None, 1]), np.array(["2026-01-01"] * 2, "M8[D]")
+], ids=["complex", "text", "bytes", "objects", "dates"])  # fmt: skip
+def test_a_dtype_makes_no_numbers_of_what_is_none(array):
+    p = fp.Parameter(fp.zeros(2))
+    for call in (lambda: fp.tensor(array, dtype="float32"), lambda: p.set_data(array), lambda: p.set_grad(array)):
+        with raises(fp.DTypeError, "tensor: not cast to float", str(array.dtype)):
+            call()
+    assert p.tolist() == [0, 0] and p.grad is None
+
+
+def test_requires_grad_is_yes_or_no():
+    for flag in ("no", [False], 2):
+        for make in (fp.tensor, fp.Parameter):
+            with raises(fp.DTypeError, "requires_grad", "no yes or no", str(flag)):
+                make([1.0], requires_grad=flag)
+        for make in (fp.zeros, fp.rand, fp.randn):
+            with raises(fp.DTypeError, "requires_grad", "no yes or no", str(flag)):
+                make(2, requires_grad=flag)
+    assert not fp.Parameter([1.0], requires_grad=False).requires_grad and fp.Parameter([1.0]).requires_grad
+
+
 def test_requires_grad_is_for_floats():
     assert fp.tensor([1.0], requires_grad=True).requires_grad and fp.zeros(2, requires_grad=True).requires_grad
     t = fp.ones(2)

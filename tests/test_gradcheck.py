@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_text import raises
 
 import flamepy as fp
 from flamepy.core.custom import custom
@@ -164,6 +165,12 @@ def test_the_report_names_the_worst_element_and_both_values() -> None:
     with pytest.raises(fp.errors.GradientError) as caught:
         fp.gradcheck(bias_op("_mutant", one_wrong_element), (leaf(4, 4), leaf(4, seed=1)))
     assert "(1, 2)" in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize("wrong", [{"eps": 0.0}, {"eps": -1e-6}, {"atol": -1.0}, {"rtol": -1.0}])
+def test_steps_and_limits_are_checked(wrong: dict[str, float]) -> None:
+    with raises(ValueError, "gradcheck: steps or limits out of range: ", f"{next(iter(wrong))} {next(iter(wrong.values()))}"):
+        fp.gradcheck(lambda x: x * 2, (leaf(3),), **wrong)
 
 
 def test_inputs_are_left_as_they_were() -> None:

@@ -197,6 +197,13 @@ def test_a_frozen_parameter_is_not_moved(pack, form):
     assert all(np.array_equal(before[n], params[n].numpy()) for n in "ab")
 
 
+def test_a_set_of_parameters_is_refused():
+    """It has no order, by which states of parameters without names are restored."""
+    for make in (lambda ps: fp.SGD(ps, lr=0.1), fp.EMA, fp.SWA):
+        with raises(TypeError, "not ", ": set. Pass a model, a ParameterDict or a list of Parameters."):
+            make({fp.Parameter.ones((2,)), fp.Parameter.ones((2,))})
+
+
 # ---- options set later ----------------------------------------------------------------------------------------------------------------
 def test_values_set_on_a_group_are_checked():
     params = two()
@@ -209,9 +216,10 @@ def test_values_set_on_a_group_are_checked():
             group.update(change)
         assert dict(group) == before
     for call in (lambda: group.__setitem__("momentun", 0.9), lambda: group.pop("lr"), lambda: group.__delitem__("lr"), group.clear,
-                 lambda: group.update(names=["b"])):  # fmt: skip
+                 lambda: group.update(names=["b"]), lambda: group.setdefault("momentun", 0.9)):  # fmt: skip
         with pytest.raises(TypeError, match="SGD: "):
             call()
+    assert group.setdefault("momentum", 0.9) == 0.5 and dict(group) == before
     group["lr"] = 0.25
     optimizer.lr = 2.0  # a group's own rate is kept as its share
     optimizer.step(grads_of(params))

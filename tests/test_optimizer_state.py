@@ -213,6 +213,7 @@ def rename(state):
 WRONG = {
     "count": (lambda s: s["groups"][0]["names"].append("c"), ["AdamW: parameter count mismatch: state has 3, model has 2. "]),
     "names": (rename, ["names", "'b'", "'bias'"]),
+    "other names": (lambda s: s["groups"][0].update(names=[1, 2]), ["groups with names"]),
     "rows": (lambda s: s["state"].update(x=s["state"]["w"]), ["names", "'x'"]),
     "shape": (lambda s: s["state"]["b"].update(m=np.zeros(3)), ["'b' m", "(3,)", "(4,)"]),
     "no moment": (lambda s: s["state"]["b"].pop("v"), ["'b' v", "nothing"]),

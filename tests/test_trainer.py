@@ -196,6 +196,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     refused("a resumed run keeps its options: accumulate is 3, the run has 2", accumulate=3)
     refused("a resumed run keeps its options: clip is 1.0, the run has 0.0", clip=1.0)
     refused("the checkpoint is of another model: 0.bias is (1,) in ", width=4)
+    for wrong in ({"validate": 3}, {"schedule": 0.1}):
+        with raises(TypeError, "Trainer: ", *wrong, "is no function"):
+            trainer("run", resume=True, **wrong)
     refused("nothing to do: steps is 3, the run is at step 4", steps=3)
     refused("already a run folder", resume=False)
     refused("missing ['ema'], not here []", members={"ema": {}})

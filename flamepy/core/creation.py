@@ -21,7 +21,7 @@ def full(shape: Any, value: Any, dtype: Any = None, device: Any = None, requires
     """A tensor of `shape` filled with `value` (float32 unless said otherwise)."""
     heard(None, (value,), None)
     t = filled(shape, value, float32 if dtype is None else as_dtype(dtype), device_of(device))
-    return t.requires_grad_() if requires_grad else t
+    return t.requires_grad_(requires_grad) if requires_grad else t
 
 
 def zeros(*shape: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -73,4 +73,4 @@ def random_tensor(
     if t.size:
         consts = Door.number(a, t.spec.computed), Door.number(b, t.spec.computed)
         launch(loop, None, (t,), (over(next_key(t.device, generator), (3,)),), consts)
-    return t.requires_grad_() if requires_grad else t
+    return t.requires_grad_(requires_grad) if requires_grad else t

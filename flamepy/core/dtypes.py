@@ -62,6 +62,12 @@ def check_flag(name: str, what: str, value: Any) -> None:
         raise DTypeError(f"{name}: {what} is no yes or no: {value!r}. Use True or False.")
 
 
+def check_cast(dtype: np.dtype, wanted: np.dtype) -> None:
+    """Raise DTypeError for what NumPy's cast would make numbers of in silence: complex numbers, text, times, objects."""
+    if dtype.kind not in "fiub" and dtype not in DTYPES:
+        raise DTypeError(f"tensor: not cast to {wanted}: {dtype}. Pass real numbers.")
+
+
 def as_dtype(dtype: Any, wrong: str = "", others: Sequence[str] = ()) -> np.dtype:
     """A supported dtype from whatever NumPy takes for one, or another library's of that name. Raises DTypeError, which says what is
     `wrong` ({}: the dtype) and what `others` there are."""

@@ -13,7 +13,7 @@ from .changes import heard
 from .device import Device, is_device_name, openers
 from .device import device as device_of
 from .door import Door
-from .dtypes import DTYPES, as_dtype, float32, float64, int64
+from .dtypes import DTYPES, as_dtype, check_cast, float32, float64, int64
 from .errors import DeviceError, DTypeError, FlameError, GradientError, NumberTooLarge, ShapeError
 from .gradients import GradientMap
 from .hooks import TensorHook
@@ -225,11 +225,13 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     Python floats become float32, ints int64; an array keeps its dtype (other widths of int become int64). Raises DTypeError for
     data or a dtype that is not supported, or a number that does not fit an integer dtype, ShapeError for lists of uneven length."""
     t: Tensor = Door.tensor(data, None if dtype is None else as_dtype(dtype), device_of(device))
-    return t.requires_grad_() if requires_grad else t
+    return t.requires_grad_(requires_grad) if requires_grad else t
 
 
 def copied(data: Any, wanted: np.dtype | None, device: Device) -> Tensor:
     """See tensor(); `wanted`: the type, if it is not the data's own."""
+    if wanted is not None and isinstance(own := getattr(data, "dtype", None), np.dtype):
+        check_cast(own, wanted)
     try:
         array = np.asarray(data, wanted)
     except OverflowError as problem:

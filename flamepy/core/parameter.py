@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .changes import changed
-from .dtypes import FLOATS
+from .dtypes import FLOATS, check_flag
 from .errors import DTypeError, ShapeError, StateError
 from .methods import tensor
 from .tape import file_line, user_frame
@@ -58,6 +58,7 @@ class Parameter(Trained):
         t = data.detach().clone() if isinstance(data, Tensor) else tensor(data)
         if t.dtype not in FLOATS:
             raise DTypeError(f"Parameter: needs floats: {t.dtype}. Cast the data to float32.")
+        check_flag("Parameter", "requires_grad", requires_grad)
         super().__init__(t.buffer, t.spec.as_tracked(bool(requires_grad)))
         changed(self)
 

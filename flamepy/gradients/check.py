@@ -33,6 +33,8 @@ def gradcheck(
     """
     check_function("gradcheck", "fn", fn)
     eps, atol, rtol = [checked_number("gradcheck", what, x) for what, x in (("eps", eps), ("atol", atol), ("rtol", rtol))]
+    if not (eps > 0 and atol >= 0 and rtol >= 0):
+        raise ValueError(f"gradcheck: steps or limits out of range: eps {eps}, atol {atol}, rtol {rtol}. Use eps > 0 and limits >= 0.")
     for what, n in (("projections", projections), ("order", order), ("seed", seed)):
         checked_int("gradcheck", what, n)
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)

@@ -92,13 +92,13 @@ class Averaged:
 
     def update(self) -> None:
         """Take the parameters as they are now into the average."""
-        self.check_outside("update()")
         self.arrange()
         before(self.begin)
         for region in self.regions:
             region.move(self.shares)
 
     def begin(self) -> None:
+        self.check_outside("update()")  # in each replay, too
         self.updates += 1
 
     def shares(self) -> list[float]:

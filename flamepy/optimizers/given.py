@@ -33,7 +33,7 @@ def list_of(name: str, params: Any) -> list[Parameter]:
         return []
     if hasattr(params, "params") and not isinstance(params, Parameter):  # a Module: its dictionary gives names
         params = params.params
-    if not hasattr(params, "parameters") and not hasattr(params, "__iter__"):
+    if not hasattr(params, "parameters") and (not hasattr(params, "__iter__") or isinstance(params, set | frozenset)):
         raise TypeError(f"{name}: not a Parameter: {type(params).__name__}. {FORMS}.")
     found = params.parameters() if hasattr(params, "parameters") else [params] if isinstance(params, Parameter) else list(params)
     if not found:

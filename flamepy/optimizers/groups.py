@@ -80,6 +80,9 @@ class Group(dict):  # type: ignore[type-arg]
         super().__setitem__(key, value)
         self.kept = []
 
+    def setdefault(self, key: str, value: Any = None) -> Any:
+        return self[key] if key in self else self.update({key: value})  # which refuses it
+
     def __ior__(self, other: Any) -> Group:  # type: ignore[override, misc]
         self.update(other)
         return self

@@ -145,9 +145,10 @@ def checked(optimizer: Any, state: dict[str, Any]) -> Acts:
 def checked_groups(optimizer: Any, groups: Any, rows: Any) -> list[dict[str, Any]]:
     """The options of a saved state for each group; it must hold these parameters in the same groups."""
     name, mine, open = optimizer.name, list(optimizer.names.values()), optimizer.open
-    named = isinstance(groups, list | tuple) and all([isinstance(g, dict) and isinstance(g.get("names"), list | tuple) for g in groups])
+    lists = [g.get("names") if isinstance(g, dict) else None for g in groups] if isinstance(groups, list | tuple) else []
+    named = all([isinstance(names, list | tuple) and all([isinstance(n, str) for n in names]) for names in lists])
     fit = isinstance(rows, dict) and all([isinstance(row, dict) for row in rows.values()])
-    if not (named and groups and fit):
+    if not (named and lists and fit):
         what = "not groups with names" if fit else "not rows by name"
         raise StateError(f"{name}: {what}: {(groups if fit else rows)!r:.80}. {SAVED}.")
     saved, known = [n for g in groups for n in g["names"]], set(mine)

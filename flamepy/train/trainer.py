@@ -23,6 +23,7 @@ from .. import optimizers, rng
 from ..autograd import no_grad
 from ..backend.base import device
 from ..core.errors import DTypeError, StateError
+from ..dtypes import check_function
 from ..nn import Module
 from ..saving.plain import rebuilt
 from . import checkpoint, runs
@@ -151,6 +152,9 @@ class Trainer:
         check_optimizer(optimizer, [model, *more.values()])
         self.place, self.resume, self.quiet = None if folder is None else os.fspath(folder), resume, quiet
         self.events = Events()
+        for what, function in (("validate", validate), ("schedule", schedule)):
+            if function is not None:
+                check_function("Trainer", what, function)
         if config.patience and validate is None:
             raise InputError(f"Trainer: patience without validation: {config.patience}. Give validate=, a function that returns the loss.")
 
