@@ -299,6 +299,4 @@ def check_version(driver: int, linker: str) -> None:
     """Raise DeviceError for a driver older than CUDA's release that machine code is made by: it does not load that."""
     made = linker.partition(".")[0]
     if made.isdecimal() and driver < int(made):
-        raise DeviceError(
-            f"cuda: the NVIDIA driver is too old: it is for CUDA {driver}, kernels are compiled by CUDA {made}. Update the driver. {REMEDY}"
-        )
+        raise DeviceError(f"cuda: the NVIDIA driver is too old: for CUDA {driver}, kernels for CUDA {made}. Update the driver. {REMEDY}")

@@ -19,7 +19,6 @@ FASTCALL = 0x0080  # METH_FASTCALL
 # A table: the kernel, blocks and threads in three directions, bytes of shared memory, the stream, cuLaunchKernel, the slow function.
 KERNEL, SHARED, STREAM, CALL, SLOW, LENGTH = 0, 7, 8, 9, 10, 11
 MOST = 192  # parameters: more go the slow way
-LONG = 1 << 24  # of a type's flags: its class is made of int, as that of a tensor's size
 TEXT = """
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
@@ -53,7 +52,7 @@ look:
   br i1 %is_int, label %int, label %other
 other:
   %flags = call i64 @PyType_GetFlags(ptr %kind)
-  %long = and i64 %flags, {long}
+  %long = and i64 %flags, 16777216 ; Py_TPFLAGS_LONG_SUBCLASS, as a tensor's size has
   %is_long = icmp ne i64 %long, 0
   br i1 %is_long, label %int, label %scalar
 int:
@@ -100,7 +99,7 @@ def compiled() -> tuple[Any, Method]:
         loads += [f"  %p{i} = getelementptr i64, ptr %table, i64 {i}", f"  %v{i} = load {kind}, ptr %p{i}"]
     sizes = ", ".join([f"i32 %v{i}" for i in range(KERNEL + 1, SHARED + 1)])
     head = object.__basicsize__
-    text = TEXT.format(loads="\n".join(loads), sizes=sizes, most=MOST, long=LONG, head=head, kind=head - 8, int_type=id(int), none=id(None))
+    text = TEXT.format(loads="\n".join(loads), sizes=sizes, most=MOST, head=head, kind=head - 8, int_type=id(int), none=id(None))
     for line in text.splitlines():
         if line.startswith("declare"):
             name = line.partition("@")[2].partition("(")[0]
