@@ -16,7 +16,7 @@ pytest.importorskip("llvmlite", reason="the emulator compiles with llvmlite")
 from ptx_tools import Device, entry
 
 from flamepy.core.errors import DeviceError
-from flamepy.emulator import EmulationError
+from flamepy.emulator import EmulationError, machine
 
 MINE = "ld.param.u64 %rd1, [x]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;"  # x + 4 tid
 SHARED = ".shared .align 4 .b8 tile[256]; mov.u32 %r2, tile; shl.b32 %r3, %r1, 2; add.u32 %r4, %r2, %r3;"  # tile + 4 tid
@@ -114,6 +114,12 @@ def test_memory_that_nobody_wrote(device: Device) -> None:
         )
 
 
+def test_an_address_as_far_as_there_are_any(device: Device) -> None:
+    for access in ("ld.shared.u32 %r2, [%rd4];", "st.shared.u32 [%rd4], %r1;", "ld.global.u32 %r2, [%rd4];"):
+        with raises(EmulationError, "out of bounds: 4 bytes"):
+            run(device, MINE + f"mov.u64 %rd4, 0x7FFFFFFFFFFFFFFC; {access}", count=True)
+
+
 def test_shared_and_local_memory_have_ends(device: Device) -> None:
     with raises(
         EmulationError, "write out of bounds", "shared memory at byte 256, 0 bytes past the end of tile (256 bytes)", "thread 64 of block 0"
@@ -170,6 +176,21 @@ def test_lanes_of_one_warp_are_not_in_step(device: Device) -> None:
     for sync in ("", ask + "vote.sync.ballot.b32 %r8, %p1, -1;", "shfl.sync.bfly.b32 %r8, %r1, 1, 31, -1;"):
         with raises(EmulationError, "race: thread", "cuda.syncwarp()"):
             run(device, TURN + neighbour.replace("SYNC", sync), block=32)
+
+
+def test_runs_of_32_bytes(device: Device) -> None:
+    body = """ld.param.u64 %rd1, [x]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 32; add.u64 %rd3, %rd1, %rd2; setp.lt.u32 %p1, %r1, 32;
+        setp.eq.u32 %p2, %r1, 32; mov.u64 %rd4, 1; @!%p1 bra OTHER; ALL bra.uni DONE; OTHER: @%p2 FEW DONE:"""
+    read, write = "ld.global.v4.u64 {%rd5, %rd6, %rd7, %rd8}, [%rd3];", "st.global.v4.u64 [%rd3], {%rd4, %rd4, %rd4, %rd4};"
+    run(device, body.replace("ALL", read).replace("FEW", "ld.global.u32 %r2, [%rd1+600];"), numbers=256)
+    for all_, one in ((read, "st.global.u32 [%rd1+600], %r1;"), (write, "ld.global.u32 %r2, [%rd1+600];")):
+        with raises(EmulationError, "race: thread 32 of block 0", "what thread 18 of block 0"):
+            run(device, body.replace("ALL", all_).replace("FEW", one), numbers=256)
+
+
+def test_a_line_beyond_those_that_records_tell(device: Device) -> None:
+    with raises(EmulationError, "out of bounds", "a line that is not known"):
+        run(device, MINE + "add.u32 %r2, %r1, 1;" * 8200 + "st.global.u32 [%rd3+9999], %r2;")
 
 
 def test_one_instruction_writes_one_place(device: Device) -> None:
@@ -258,6 +279,17 @@ def test_kernels_that_do_not_end() -> None:
         MINE + "setp.lt.u32 %p1, %r1, 32; @!%p1 bra SET; WAIT: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra WAIT;"
     )
     run(device, spin + "bra.uni DONE; SET: mov.u32 %r3, 1; st.volatile.global.u32 [%rd1], %r3; DONE:")  # one warp waits for the other
+
+
+def test_more_barriers_than_can_be_told_apart(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than a race that is not found; the next launch begins anew."""
+    monkeypatch.setattr(machine, "LAST_PHASE", 20_000)
+    monkeypatch.setattr(machine, "ROOM", 100)
+    loop = MINE + "mov.u32 %r2, TIMES; LOOP: bar.sync 0; sub.u32 %r2, %r2, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra LOOP;"
+    for _ in range(2):
+        with raises(EmulationError, "k: too many barriers and fences: "):
+            run(device, loop.replace("TIMES", "60000"), block=32)
+        run(device, loop.replace("TIMES", "19000"), block=32)
 
 
 def test_ctrl_c_is_heard() -> None:

@@ -50,6 +50,7 @@ MOST = (1 << 31) - 1, 65535, 65535  # blocks of a launch in each dimension
 RED_ZONE = 128  # between arrays in shared memory: a multiple of the banks
 KEPT = 16  # sizes of launches whose arrays a kernel keeps
 BUDGET = 100_000  # basic blocks until Python looks for Ctrl-C
+ROOM = 1 << 25  # for the phases of a launch, at least
 
 
 class Kernel:
@@ -237,7 +238,7 @@ class Machine:
         self.memory.check_process()
         key = (self, *size_of(kernel.name, grid, block, shared))
         with self.turn:
-            if self.phase + 4 * math.prod(key[1]) > LAST_PHASE - (1 << 24):
+            if self.phase + 4 * math.prod(key[1]) > LAST_PHASE - ROOM:
                 self.memory.forget()
                 self.phase, self.turns = 0, self.turns + 1
             launch = kernel.launches.pop(key, None)
@@ -378,6 +379,11 @@ class Launch:
             while status == 1:  # Ctrl-C is heard in between
                 words[layout.BUDGET] = BUDGET
                 status = go(self.address)
+                if words[layout.PHASE] > LAST_PHASE and status < 2:
+                    many = f"{int(words[layout.PHASE]) - machine.phase:,}"
+                    raise EmulationError(
+                        f"{report.short(self.kernel.name)}: too many barriers and fences: {many}. Launch fewer blocks at once."
+                    )
         finally:
             machine.phase = int(words[layout.PHASE])
         if status:

@@ -25,7 +25,7 @@ class Fault:
         self.block = int(launch.words[layout.BLOCK_NOW])
 
     def line(self, at: int) -> str:
-        if not 0 <= at < len(self.entry.instructions):
+        if not 0 <= at < min(len(self.entry.instructions), layout.R_INSTRUCTIONS):  # the last number stands for all behind it
             return "a line that is not known"
         return self.entry.places(self.entry.instructions[at])
 

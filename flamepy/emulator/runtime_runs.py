@@ -29,7 +29,7 @@ def run_is_clean(records, words, shift, launch_record, block_record, phase_recor
 @inlined
 def shift_of(step):
     """How many 4-byte words a lane touches, as a power of two."""
-    return 0 if step == 4 else (1 if step == 8 else 2)
+    return 0 if step == 4 else (1 if step == 8 else (2 if step == 16 else 3))
 
 
 @inlined
