@@ -72,6 +72,15 @@ def test_nothing_is_put_into_nothing_and_has_a_gradient() -> None:
         assert grads[x].shape == grads[y].shape == (2, 0)
 
 
+def test_an_axis_without_elements_has_as_many_chunks_as_asked_for() -> None:
+    assert [t.shape for t in fp.chunk(fp.zeros(2, 0), 3, 1)] == [(2, 0)] * 3 and len(fp.chunk(fp.ones(2), 3)) == 2
+
+
+def test_nan_is_not_lost_in_the_gradient_of_a_running_logarithm() -> None:
+    assert np.isnan(gradient(fp.logcumsumexp, [1.0, NAN, 2.0])).all()
+    assert gradient(fp.logcumsumexp, [-INF, INF, INF]) == [1.0, 2.0, 1.0]
+
+
 def test_losses_of_classes_have_no_gradient_at_the_margin() -> None:
     assert gradient(lambda x: F.multi_margin_loss(x, 0), [2.0, 1.0, 0.0]) == [0.0, 0.0, 0.0]
     assert gradient(lambda x: F.multilabel_margin_loss(x, [0, -1, -1]), [2.0, 1.0, 0.0]) == [0.0, 0.0, 0.0]

@@ -40,6 +40,7 @@ def test_infinities_zeros_and_ends(dtype: str) -> None:
     assert fp.logaddexp(of(-INF, INF, 1000.0), of(-INF, INF, 1000.0)).numpy().round(3).tolist() == [-INF, INF, np.float32(1000.693)]
     assert np.isnan(fp.pow(of(-2.0), 0.5).numpy()).all() and fp.pow(of(-2.0, -0.0, 0.0), of(3.0, -1.0, -0.7)).tolist() == [-8, -INF, INF]
     assert (of(0.0).log2() * -0.7).exp2().tolist() == [INF]
+    assert np.array_equal(np.signbit(of(-0.0, 0.0, dtype=dtype).tanh().numpy()), [True, False])
 
 
 def test_the_slope_of_sinc_near_zero() -> None:
@@ -52,6 +53,27 @@ def test_the_slope_of_sinc_near_zero() -> None:
         slope = fp.sinc(x).sum().backward(create_graph=True)[x]
         np.testing.assert_allclose(slope.numpy(), want, rtol)
         np.testing.assert_allclose(slope.sum().backward()[x].numpy()[:3], -(math.pi**2) / 3, 3e-6)
+
+
+def test_second_slopes_where_a_formula_has_a_seam() -> None:
+    """Where the two numbers are one, and at whole numbers, where the reflection that other numbers need is infinite."""
+    basel, apery = math.pi**2 / 6, 1.2020569031595942
+    for call, at, want in (
+        (lambda x: fp.logaddexp(x, of(2.0, 0.0, dtype="float64")), (2.0, 0.0), (0.25, 0.25)),
+        (lambda x: fp.logaddexp2(of(2.0, dtype="float64"), x), (2.0,), (math.log(2) / 4,)),
+        (fp.lgamma, (1.0, 2.0, 3.0), (basel, basel - 1, basel - 1.25)), (fp.digamma, (1.0, 2.0), (-2 * apery, 2 - 2 * apery)),
+    ):  # fmt: skip
+        x = of(*at, dtype="float64").requires_grad_()
+        slope = call(x).sum().backward(create_graph=True)[x]
+        np.testing.assert_allclose(slope.sum().backward()[x].numpy(), want, 1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+def test_fmod_of_the_least_integers(dtype: str) -> None:
+    info = np.iinfo(dtype)
+    a = np.array([info.min, info.min + 1, info.max - 1, info.max, 0, 1, 2, 7, *([-1, -2, -7] if info.min else [])], dtype)
+    a, b = (x.reshape(-1) for x in np.meshgrid(a, a[a != 0]))
+    np.testing.assert_array_equal(fp.fmod(fp.tensor(a), fp.tensor(b)).numpy(), np.fmod(a, b))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -107,6 +107,7 @@ def test_indices_that_are_none():
     (lambda x: x.meshgrid(), fp.ShapeError, "meshgrid: more than one axis"),
     (lambda x: x[0].meshgrid(indexing="no"), ValueError, "meshgrid: unknown indexing"),
     (lambda x: x[0, 0].unbind(), fp.ShapeError, "unbind: no axis"),
+    (lambda x: x[0, 0].chunk(2), fp.ShapeError, "split: no axis"),
     (lambda x: x.tensor_split(0), fp.ShapeError, "tensor_split"),
     (lambda x: x.unsqueeze(0).t(), fp.ShapeError, "t: more than two axes"),
     (lambda x: x.fliplr().fliplr()[0].fliplr(), fp.IndexOutOfRange, "fliplr: too few axes"),

@@ -82,7 +82,9 @@ def split(x: Any, sizes: Any, axis: int = 0) -> list[Any]:
     [[1, 2], [3]]"""
     x = Tensor.of("split", x)
     a = one_axis("split", axis, x.ndim)
-    n = x.shape[a] if x.ndim else 0
+    if not x.ndim:
+        raise ShapeError("split: no axis to split: shape (). Pass a tensor of one axis or more.")
+    n = x.shape[a]
     if is_count(sizes, 1):
         sizes = [min(int(sizes), n - i) for i in range(0, n, int(sizes))] or [0]
     if not isinstance(sizes, list | tuple) or not all([is_count(m) for m in sizes]):
@@ -106,4 +108,4 @@ def chunk(x: Any, pieces: int, axis: int = 0) -> list[Any]:
     if not is_count(pieces, 1):
         raise ShapeError(f"chunk: needs at least one piece: {pieces!r}. Use an int >= 1.")
     n = x.shape[one_axis("chunk", axis, x.ndim)] if x.ndim else 0
-    return split(x, max(1, -(-n // pieces)), axis)
+    return split(x, max(1, -(-n // pieces)) if n else [0] * pieces, axis)

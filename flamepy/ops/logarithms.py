@@ -8,7 +8,7 @@ from ..backend.formula.words import copysign, exp2, expm1, log1p, log2, log10
 from ..core.ops.axes import composed
 from ..core.pointwise import define, zero
 from ..core.tensor import Tensor
-from ..core.words import NAN, abs, exp, exp_down, log, maximum, select
+from ..core.words import INF, NAN, abs, exp, exp_down, log, maximum, select
 from ..dtypes import checked_number
 from .rounding import clip
 from .special_formulas import digamma_of, erfc_of, erfinv_of, lgamma_of, trigamma_of
@@ -24,8 +24,8 @@ def apart(a, b):
 
 def share(a, b):
     """exp(a) / (exp(a) + exp(b))."""
-    d = apart(a, b)
-    e = exp_down(-abs(d))
+    d = select((a == b) & (abs(a) == INF), 0.0, a - b)
+    e = exp_down(select(d < 0.0, d, -d))  # -abs(d) would have no slope where a is b
     return select(d < 0.0, e, 1.0) / (1.0 + e)
 
 

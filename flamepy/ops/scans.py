@@ -18,7 +18,7 @@ from ..core.errors import ShapeError
 from ..core.op import launch, like, share
 from ..core.ops.axes import composed, one_axis
 from ..core.ops.copy import cast
-from ..core.ops.pointwise import exp_op, mul, ne, sub, where
+from ..core.ops.pointwise import eq, exp_op, mul, ne, sub, where
 from ..core.ops.reduce import countable
 from ..core.ops.shape import broadcast_to, reshape, unsliced
 from ..core.tensor import Tensor
@@ -148,7 +148,7 @@ running_log.graph(lambda g, x, axis: running_log_dx(g, x, running_log(cast(x, fl
 def apart(a: Any, b: Any) -> Any:
     """a - b, 0 between an infinity and itself."""
     d = sub(a, b)
-    return where(ne(d, d), 0.0, d)
+    return where(ne(d, d) & eq(a, b), 0.0, d)
 
 
 @composed

@@ -200,7 +200,7 @@ def digamma_of(x):
     s = ((8.33333333333333333333e-2 * w - 2.10927960927960927961e-2) * w + 7.57575757575757575758e-3) * w - 4.16666666666666666667e-3
     s = ((s * w + 3.96825396825396825397e-3) * w - 8.33333333333333333333e-3) * w + 8.33333333333333333333e-2
     y = y + log(z) - 0.5 / z - s * w
-    r = PI * (x - rint(x))
+    r = PI * select(low, x - rint(x), 0.5)  # not near 0 where it is not wanted: 0 times infinity in derivatives
     y = select(low, y - PI * cos(r) / sin(r), y)
     return select(x == 0.0, -copysign(INF, x), select(x == INF, INF, select(low & (r == 0.0), NAN, y)))
 
@@ -217,5 +217,5 @@ def trigamma_of(x):
     s = ((1.16666666666666666667 * w - 0.253113553113553113553) * w + 7.57575757575757575758e-2) * w - 3.33333333333333333333e-2
     s = ((s * w + 2.38095238095238095238e-2) * w - 3.33333333333333333333e-2) * w + 0.166666666666666666667
     y = y + (1.0 / z + w * (0.5 + s / z))
-    t = PI / sine_of_pi(x)
+    t = PI / sine_of_pi(select(low, x, 0.5))
     return select(low, t * t - y, y)

@@ -318,8 +318,7 @@ def tanh(x):
     # One division serves both: x + x * top / bottom near 0, 1 - 2 * e / (1 + e) beyond, e = exp(-2 * a).
     e = exp_down(-(a + a))
     d = select(small, z * tanh_top(z), e + e) / select(small, tanh_bottom(z), 1.0 + e)
-    large = 1.0 - d
-    return select(small, x + x * d, select(x < 0.0, -large, large))
+    return copysign(select(small, a + a * d, 1.0 - d), x)
 
 
 def erf(x):
