@@ -4,9 +4,11 @@ Python looks for signals before the first line of a function and between lines: 
 The oracle is the same training in eager, uninterrupted.
 """
 
+import importlib
 import sys
 
 import numpy as np
+import pytest
 
 import flamepy as fp
 
@@ -73,3 +75,37 @@ def test_a_replay_that_is_interrupted_anywhere_was_made_or_was_not():
         if not there:
             break
     assert 15 < place < 79 and made > 3, place
+
+
+@pytest.mark.parametrize("module", ["", ".verify"], ids=["the call is recorded", "its record is checked"])
+@pytest.mark.parametrize("name", ["hearing", "divert"])
+def test_an_interrupt_just_before_a_recording_ends_leaves_nothing_behind(monkeypatch, name, module):
+    """Also while somebody keeps the error, and with it the frames that stopped midway, as a notebook does."""
+    module = importlib.import_module(f"flamepy.engine.capture{module}")
+    manager, x, kept = getattr(module, name), fp.randn(4), []
+
+    class Interrupted:
+        """Its end is struck by Ctrl-C before it does anything."""
+
+        def __init__(self, *args):
+            self.inner = manager(*args)
+
+        def __enter__(self):
+            return self.inner.__enter__()
+
+        def __exit__(self, *error):
+            raise KeyboardInterrupt
+
+    captured = fp.capture(lambda x: x * 2 + 1, verify=1)
+    for _ in range(0 if module.__name__.endswith("capture") else 3):
+        captured(x)
+    monkeypatch.setattr(module, name, Interrupted)
+    try:
+        captured(x)
+    except KeyboardInterrupt as stop:
+        kept.append(stop)
+    monkeypatch.undo()
+    np.testing.assert_array_equal((x * 3).numpy(), x.numpy() * 3)
+    for _ in range(4):
+        np.testing.assert_array_equal(captured(x).numpy(), x.numpy() * 2 + 1)
+    assert len(kept) == 1

@@ -13,6 +13,7 @@ lives in buffers, which host actions fill.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, TypeVar
 
 from ...backend import base
-from ...backend.recorder import divert
+from ...backend.recorder import divert, recorder_of
 from ...backend.run import Spot, Step
 from ...bus import here, settings
 from ...core import ids
@@ -105,9 +106,13 @@ class Captured(Generic[R]):
                     return kind.make()  # type: ignore[no-any-return]
             given = Arguments(args, options)
             kind = self.kind_of(given)
-            if kind is None:
-                return self.eager(given)
-            return self.replay(kind, given) if kind.program is not None else self.record(kind, given)
+            try:
+                return self.eager(given) if kind is None else (self.record if kind.program is None else self.replay)(kind, given)
+            except KeyboardInterrupt as stop:
+                if here.step or any(map(recorder_of, base.opened())):  # it struck just before the end of a with: frames let go end theirs
+                    stop.with_traceback(None)
+                    gc.collect()
+                raise
 
     def kind_of(self, given: Arguments) -> Kind | None:
         """The kind of a call; None for a new one."""
@@ -141,8 +146,7 @@ class Captured(Generic[R]):
     def eager(self, given: Arguments) -> R:
         """The first call of a kind: only take down what was launched."""
         names = look(self.step, given.others)
-        kinds = [kind for found in self.kinds.values() for kind in found]
-        self.check_count(given, names, kinds)
+        self.check_count(given, names, [kind for found in self.kinds.values() for kind in found])
         kind = Kind(given.form, names)
         with recording(planned=False, began=ids.next_id(), given=[t.buffer for t in given.tensors]) as recorders:
             args, options = given.given()
@@ -274,9 +278,8 @@ class Captured(Generic[R]):
         raise CaptureError(f"pickle: a captured step cannot be copied: {self.name}. Pickle the function, and capture it where it is used.")
 
     def __repr__(self) -> str:
-        kinds = [kind for found in self.kinds.values() for kind in found]
-        recorded = [f"{kind.program!r}, {kind.checks!r}" for kind in kinds if kind.program is not None]
-        return f"captured {self.name}: {'; '.join(recorded) or ('the next call will be recorded' if kinds else 'not called yet')}"
+        told = [f"{kind.program!r}, {kind.checks!r}" for found in self.kinds.values() for kind in found if kind.program is not None]
+        return f"captured {self.name}: {'; '.join(told) or ('the next call will be recorded' if self.kinds else 'not called yet')}"
 
 
 @contextmanager
@@ -287,10 +290,8 @@ def recording(planned: bool, began: int, given: list[base.Buffer]) -> Iterator[l
         for strange in {b.device.name for b in given if b.device not in base.opened()}:
             raise CaptureError(f"capture: nobody knows this device: {strange}. Give it to flamepy.backend.base.register() first.")
         found = [stack.enter_context(divert(d, StepRecorder(planned, began))) for d in base.opened()]
-        for recorder in found:
-            for buffer in given:
-                if buffer.device is recorder.device:
-                    recorder.adopt(buffer)
+        for buffer in given:
+            next(r for r in found if r.device is buffer.device).adopt(buffer)
         stack.enter_context(hearing(found, began))
         NUMBERS.clear()  # so that recorders hear of each
         yield found
