@@ -231,3 +231,12 @@ def test_the_most_frequent_of_any_type_along_any_axis() -> None:
             assert places.numpy().ravel().tolist() == [int(np.flatnonzero(line == v)[-1]) for line, v in zip(lines, want, strict=True)]
     with raises(fp.ShapeError, "mode: no elements to choose from: shape (3, 0)"):
         fp.mode(fp.zeros(3, 0))
+
+
+def test_long_lines_are_resampled_by_tables_that_are_made_at_once() -> None:
+    """Made row by row, these tables took half a minute."""
+    n = 2_000_000
+    x = fp.tensor(np.arange(n, dtype="f4").reshape(1, 1, n) % 64, requires_grad=True, device="cpu")
+    assert (F.avg_pool1d(x, 2, 2).sum().backward()[x].numpy() == 0.5).all()
+    assert np.array_equal(F.interpolate(x, n // 4).numpy(), x.numpy()[..., ::4])
+    assert np.array_equal(F.adaptive_avg_pool1d(x, n // 4).numpy(), x.numpy().reshape(1, 1, -1, 4).mean(-1))

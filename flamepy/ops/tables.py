@@ -8,9 +8,8 @@ any order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from ..dtypes import HALF, float64
 from .widening import narrowed, widened
 
 Kind = tuple[Any, ...]  # which matrix: the name of its function here, columns, rows, what else it takes
-Taps = Iterator[tuple[Any, Any]]  # of each row: columns, their weights
 
 
 class Table(NamedTuple):
@@ -93,11 +91,7 @@ def table_of(kind: Kind) -> Table:
         return in_15_bits(table_of(numbers[0]))
     if numbers[1] >= 1 << 31:  # else rows would be made without an end
         raise ShapeError(f"size: out of reach: {numbers[1]} places along an axis. Use a smaller one.")
-    columns, weights = [*zip(*MATRICES[name](*numbers), strict=True)] or ((), ())
-    counts = [*map(len, columns)]
-    each = [[w] * n if isinstance(w, float) else w for w, n in zip(weights, counts, strict=True)]
-    flat, shares = np.fromiter(chain.from_iterable(columns), np.int64), np.fromiter(chain.from_iterable(each), float64)
-    return Table(np.cumsum([0, *counts], dtype=np.int64), flat, shares)
+    return MATRICES[name](*numbers)
 
 
 def transposed(table: Table, size: int) -> Table:
@@ -117,49 +111,60 @@ def in_15_bits(table: Table) -> Table:
     return table._replace(weights=np.trunc(scaled + np.copysign(0.5, scaled)) / 2**places)
 
 
+def of_ranges(low: np.ndarray, high: np.ndarray, weights: Any) -> Table:
+    """Row j has the columns from low[j] up to high[j], each with its weight."""
+    counts = np.maximum(high - low, 0)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    columns = np.arange(starts[-1]) + np.repeat(low - starts[:-1], counts)
+    return Table(starts, columns.astype(np.int64), np.repeat(np.broadcast_to(weights, counts.shape).astype(float64), counts))
+
+
+def of_rows(columns: np.ndarray, weights: np.ndarray) -> Table:
+    """Row j has columns[j], with weights[j]."""
+    return Table(np.arange(len(columns) + 1) * columns.shape[1], columns.astype(np.int64).reshape(-1), weights.reshape(-1))
+
+
 # ---- matrices: of `size` columns, `count` windows or results -----------------------------------------------------------------------------
-def windows(size: int, count: int, window: int, step: int, before: int, gap: int, tap_first: bool) -> Taps:
+def windows(size: int, count: int, window: int, step: int, before: int, gap: int, tap_first: bool) -> Table:
     """What each tap of each window sees; padding is 0. Rows: windows, each with its taps, or with tap_first the other way round."""
-    for a in range(window if tap_first else count):
-        for b in range(count if tap_first else window):
-            tap, at = (a, b) if tap_first else (b, a)
-            place = at * step - before + tap * gap
-            yield ([place] if 0 <= place < size else []), 1.0
+    place = np.arange(count)[:, None] * step - before + np.arange(window) * gap
+    place = (place.T if tap_first else place).reshape(-1)
+    return of_ranges(place, place + ((place >= 0) & (place < size)), 1.0)
 
 
-def means(size: int, count: int, window: int, step: int, before: int, after: int, counts: str) -> Taps:
+def means(size: int, count: int, window: int, step: int, before: int, after: int, counts: str) -> Table:
     """Means of windows. counts: "all" numbers, padding too, those "inside", or none ("sum")."""
-    for j in range(count):
-        first = j * step - before
-        end = min(first + window, size + after)
-        low, high = max(0, first), max(0, min(size, end))
-        divisor = {"all": end - first, "inside": max(1, high - low), "sum": 1}[counts]
-        yield range(low, high), 1.0 / divisor
+    first = np.arange(count) * step - before
+    end = np.minimum(first + window, size + after)
+    low, high = np.maximum(0, first), np.clip(end, 0, size)
+    return of_ranges(low, high, 1.0 / {"all": end - first, "inside": np.maximum(1, high - low), "sum": 1}[counts])
 
 
-def joined(size: int, count: int, given: tuple[int, ...], made: tuple[int, ...], *kinds: Kind) -> Taps:
+def joined(size: int, count: int, given: tuple[int, ...], made: tuple[int, ...], *kinds: Kind) -> Table:
     """Several axes at once, of these sizes before and after: of few numbers one launch is sooner."""
+    columns, weights = [np.zeros(0, np.int64)], [np.zeros(0)]
     for places in np.ndindex(*made):
-        columns, weights = np.zeros(1, np.int64), np.ones(1)
+        columns.append(np.zeros(1, np.int64))
+        weights.append(np.ones(1))
         for t, n, j in zip(map(table_of, kinds), given, places, strict=True):
-            columns = np.add.outer(columns * n, t.columns[t.starts[j] : t.starts[j + 1]]).reshape(-1)
-            weights = np.multiply.outer(weights, t.weights[t.starts[j] : t.starts[j + 1]]).reshape(-1)
-        yield columns, weights
+            row = slice(t.starts[j], t.starts[j + 1])
+            columns[-1] = np.add.outer(columns[-1] * n, t.columns[row]).reshape(-1)
+            weights[-1] = np.multiply.outer(weights[-1], t.weights[row]).reshape(-1)
+    return Table(np.cumsum([*map(len, columns)], dtype=np.int64), np.concatenate(columns), np.concatenate(weights))
 
 
-def shares(size: int, count: int) -> Taps:
+def shares(size: int, count: int) -> Table:
     """Means of `count` windows that share the axis as evenly as may be (adaptive pools)."""
-    for j in range(count):
-        low, high = j * size // count, -(-(j + 1) * size // count)
-        yield range(low, high), 1.0 / max(1, high - low)
+    j = np.arange(count)
+    low, high = j * size // count, -(-(j + 1) * size // count)
+    return of_ranges(low, high, 1.0 / np.maximum(1, high - low))
 
 
-def nearest(size: int, count: int, scale: float, exact: bool) -> Taps:
+def nearest(size: int, count: int, scale: float, exact: bool) -> Table:
     """The number that is nearest; as in PyTorch places are float32."""
-    step = np.float32(scale)
-    for j in range(count):
-        place = np.floor(np.float32((j + 0.5) * float(step)) if exact else j * step)
-        yield [min(int(place), size - 1)], 1.0
+    step, j = np.float32(scale), np.arange(count)
+    place = ((j + 0.5) * float(step)).astype(np.float32) if exact else j.astype(np.float32) * step
+    return of_rows(np.minimum(np.floor(place), size - 1)[:, None], np.ones(count))
 
 
 def places(count: int, scale: float, align: bool) -> np.ndarray:
@@ -168,51 +173,39 @@ def places(count: int, scale: float, align: bool) -> np.ndarray:
     return j * scale if align else (j + 0.5) * scale - 0.5
 
 
-def linear(size: int, count: int, scale: float, align: bool) -> Taps:
+def linear(size: int, count: int, scale: float, align: bool) -> Table:
     """Between the two neighbours."""
-    for place in places(count, scale, align):
-        place = max(0.0, place)
-        first = min(int(place), size - 1)
-        share = min(1.0, place - first)
-        yield (first, min(first + 1, size - 1)), (1.0 - share, share)
+    place = np.maximum(0.0, places(count, scale, align))
+    first = np.minimum(np.floor(place), size - 1)
+    share = np.minimum(1.0, place - first)
+    return of_rows(np.stack([first, np.minimum(first + 1, size - 1)], 1), np.stack([1.0 - share, share], 1))
 
 
-def cubic(size: int, count: int, scale: float, align: bool) -> Taps:
+def cubic(size: int, count: int, scale: float, align: bool) -> Table:
     """Between four neighbours by Keys' cubic convolution (1981), a = -0.75; what lies outside is the number at the end."""
-    for place in places(count, scale, align):
-        first = math.floor(place)
-        distances = place - first + np.arange(1, -3, -1)
-        yield np.clip(np.arange(first - 1, first + 3), 0, size - 1), [keys(d, -0.75) for d in distances]
+    place = places(count, scale, align)[:, None]
+    first = np.floor(place)
+    return of_rows(np.clip(first + np.arange(-1, 3), 0, size - 1), keys(place - first + np.arange(1, -3, -1), -0.75))
 
 
-def near(x: Any, a: float) -> Any:
-    """The cubic convolution kernel at distances up to 1: floats, or Tensors of them."""
-    return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-
-
-def far(x: Any, a: float) -> Any:
-    """The same from 1 to 2."""
-    return (((x - 5.0) * x + 8.0) * x - 4.0) * a
-
-
-def keys(distance: float, a: float) -> float:
+def keys(distance: np.ndarray, a: float) -> np.ndarray:
     """The cubic convolution kernel."""
     x = abs(distance)
-    return near(x, a) if x <= 1.0 else far(x, a) if x < 2.0 else 0.0  # type: ignore[no-any-return]
+    near, far = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0, (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return np.where(x <= 1.0, near, np.where(x < 2.0, far, 0.0))
 
 
-def smooth(size: int, count: int, scale: float, mode: str) -> Taps:
+def smooth(size: int, count: int, scale: float, mode: str) -> Table:
     """Linear or cubic weights, stretched over what a result covers where the image shrinks (antialias)."""
     stretch = max(1.0, scale)
-    reach = (1.0 if mode == "linear" else 2.0) * stretch
-    for j in range(count):
-        center = scale * (j + 0.5)
-        low, high = max(0, int(center - reach + 0.5)), min(size, int(center + reach + 0.5))
-        distances = (np.arange(low, high) - center + 0.5) / stretch
-        weights = np.array([max(0.0, 1.0 - abs(d)) if mode == "linear" else keys(d, -0.5) for d in distances])
-        yield range(low, high), weights / weights.sum()
+    reach, center = (1.0 if mode == "linear" else 2.0) * stretch, scale * (np.arange(count) + 0.5)
+    low, high = np.maximum(0, np.trunc(center - reach + 0.5)), np.minimum(size, np.trunc(center + reach + 0.5))
+    table = of_ranges(low.astype(np.int64), high.astype(np.int64), center)
+    distances = (table.columns - table.weights + 0.5) / stretch
+    weights = np.maximum(0.0, 1.0 - abs(distances)) if mode == "linear" else keys(distances, -0.5)
+    return table._replace(weights=weights / np.repeat(np.add.reduceat(weights, table.starts[:-1]), np.diff(table.starts)))
 
 
-MATRICES: dict[str, Callable[..., Taps]] = {
+MATRICES: dict[str, Callable[..., Table]] = {
     f.__name__: f for f in (windows, means, joined, shares, nearest, linear, cubic, smooth)
 }  # fmt: skip
