@@ -279,7 +279,7 @@ def test_packed_gradients_are_read_where_they_lie() -> None:
 
 def test_groups_are_not_replaced_by_hand() -> None:
     """PyTorch's lists of groups take anything; what is put there here would be read by nobody."""
-    w = fp.Parameter(np.ones(3, np.float32), "w")
+    w = fp.Parameter(np.ones(3, np.float32))
     params = fp.ParameterDict({"w": w})
     for optimizer in (fp.Adam([w], lr=0.1), fp.ByName(params, {"*": (fp.SGD, {"lr": 0.1})})):
         for change in (
