@@ -1575,7 +1575,7 @@ def fmod(a: TensorLike, b: TensorLike, /) -> Tensor:
 
     Shapes: those of the inputs broadcast.
     Types: floats and integers; bools are computed in int64.
-    Formula: p, s = abs(a), abs(b); r = select(p < 0, -(p + 1), p) % select(s < 0, 1, s); r = select(p < 0, select(r + 1 == s, 0, r + 1), r); y = select(a < 0, -1, 1) * select(s < 0, select(a == b, 0, p), r)
+    Formula: p, s = abs(a), abs(b); r = p % s; y = select(a < 0, -1, 1) * select(r == 0, r, select(p < 0, s - r, select(s < 0, r - s, r)))
     Derivative from g, the cotangent of y: da = g
     Derivative from g, the cotangent of y: db = -g * trunc_of(a / b)
     Raises: DTypeError (two float types; no tensor, array or number), ShapeError (shapes that do not broadcast).

@@ -31,9 +31,8 @@ def remainder_y(a, b):
 
 def fmod_y(a, b):
     p, s = abs(a), abs(b)  # of the least integer, which has no other sign, it is that integer
-    r = select(p < 0, -(p + 1), p) % select(s < 0, 1, s)
-    r = select(p < 0, select(r + 1 == s, 0, r + 1), r)
-    return select(a < 0, -1, 1) * select(s < 0, select(a == b, 0, p), r)
+    r = p % s
+    return select(a < 0, -1, 1) * select(r == 0, r, select(p < 0, s - r, select(s < 0, r - s, r)))
 
 
 # A device may have a faster way for those of most floats under these names.
