@@ -240,3 +240,11 @@ def test_long_lines_are_resampled_by_tables_that_are_made_at_once() -> None:
     assert (F.avg_pool1d(x, 2, 2).sum().backward()[x].numpy() == 0.5).all()
     assert np.array_equal(F.interpolate(x, n // 4).numpy(), x.numpy()[..., ::4])
     assert np.array_equal(F.adaptive_avg_pool1d(x, n // 4).numpy(), x.numpy().reshape(1, 1, -1, 4).mean(-1))
+
+
+def test_logsumexp_of_nothing_leaves_second_derivatives_alone() -> None:
+    """log(0) has an infinite slope, and its sum of no gradients is 0: their product would be NaN for x, too."""
+    nothing, x = fp.tensor(np.zeros((0, 2)), requires_grad=True), fp.tensor(np.array([0.5, -1.0]), requires_grad=True)
+    grads = (x * (fp.logsumexp(nothing, axis=0) - x)).sum().backward(create_graph=True)
+    assert grads[x].tolist() == [-np.inf, -np.inf] and grads[nothing].shape == (0, 2)
+    assert (grads[x].sum() + grads[nothing].sum()).backward()[x].tolist() == [-2, -2]

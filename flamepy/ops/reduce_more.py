@@ -118,7 +118,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Any:
     x = widened(given)
     axes = axes_of("logsumexp", axis, x.ndim)
     if math.prod([x.shape[a] for a in axes if x.ndim]) == 0:
-        return narrowed(log_op(sum(x, axis=axes, keepdims=keepdims)), given.dtype)
+        return narrowed(sub(sum(x, axis=axes, keepdims=keepdims), float("inf")), given.dtype)  # log(0) has an infinite slope
     top = max(x.detach(), axis=axes, keepdims=True)
     top = where(eq(abs_op(top), float("inf")), 0.0, top)
     total = log_op(sum(exp_op(sub(x, top)), axis=axes, keepdims=keepdims))
