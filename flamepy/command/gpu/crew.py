@@ -43,9 +43,13 @@ def finish(process: subprocess.Popen[str], seconds: float) -> Answer:
         process.kill()
         process.communicate()
         return {"ok": False, "error": f"no answer within {seconds:.0f} s"}
-    whole = [line for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
-    if whole:
-        return json.loads(whole[-1])  # type: ignore[no-any-return]
+    for line in reversed(out.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
     return {"ok": False, "error": f"{LOST} with code {process.returncode}: {' '.join(err.split())[-400:]}"}
 
 
